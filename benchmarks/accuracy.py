@@ -1,4 +1,4 @@
-"""Errors of float32 products of each precision, and of torch's, against float64; no times.
+"""Measures errors of float32 products, of each precision and of torch, against float64. It measures no times.
 
     python benchmarks/accuracy.py                                      # as run.py accuracy, and writes nothing
     python benchmarks/accuracy.py --shape 3000x500x777 --kernel tiled --plot errors.svg
@@ -23,7 +23,7 @@ from studies.accuracy.table import show
 
 
 def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
-    """The contenders, and kernels that were asked for besides. Raises click.BadParameter."""
+    """The usual contenders and the kernels named on the command line. Raises click.BadParameter."""
     known = [row for row in kernels("gemm", device, torch.float32) if row.available and row.level < 7]
     for wanted in names:
         options.check_kernel(

@@ -1,8 +1,8 @@
 """Shared by the pytest-benchmark suites: pytest benchmarks/ --benchmark-only
 
-Every available row of the kernel table, the fastest known choice (``best``) and torch, each checked before it is
-timed. Sizes are small, so that the whole suite takes about a minute; ``fastgemm bench`` measures with a finer
-method, interleaved with torch.
+They time every available row of the kernel table, the fastest known choice (``best``) and torch. Each result
+is checked before it is timed. Sizes are small, so that the whole suite takes about a minute. ``fastgemm
+bench`` measures more precisely, interleaved with torch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def contenders(op: str, dtypes: list[torch.dtype]) -> list:
 
 
 def precision_of(device: str, kernel: str, dtype: torch.dtype) -> str | None:
-    """What a row that rounds float32 operands has to be asked for; None for the others."""
+    """The precision argument that a row needs: its own if it rounds float32 operands, else None."""
     rows = {row.name: row for row in fastgemm.kernels("gemm", device, dtype)}
     rounds = dtype == torch.float32 and kernel in rows and rows[kernel].precision != "ieee"
     return rows[kernel].precision if rounds else None

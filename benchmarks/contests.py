@@ -1,4 +1,5 @@
-"""What presets are made of: contests, each a problem and the calls that solve it, checked and timed in turn."""
+"""The parts of presets: contests. A contest is a problem and the calls that solve it, which are checked and
+timed in turns."""
 
 from __future__ import annotations
 
@@ -25,15 +26,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Settings:
-    """What a preset is given.
+    """The settings of a preset.
 
     Attributes:
-        seconds: that it may take, all in all.
-        budget: seconds for each call; None: as ``seconds`` allow.
-        most: so many of its first problems, and no more.
-        seed: of what is drawn at random; None: a fresh one.
+        seconds: how long the preset may take in all.
+        budget: seconds for each call; None: what ``seconds`` allows.
+        most: measures only this many of its first problems.
+        seed: for random numbers; None: a fresh one.
         out: the folder of the results.
-        say: receives the rows of each problem; progress: what is measured, and the share that is done.
+        say: called with the rows of each problem; progress: called with what is measured and the share that
+        is done.
     """
 
     device: str
@@ -50,13 +52,13 @@ class Settings:
         return secrets.randbits(32) if self.seed is None else self.seed
 
     def budget_of(self, calls: int) -> float:
-        """For each of so many calls, half of the seconds being left for what is not timed."""
+        """Seconds for each of ``calls`` calls. Half of the seconds are kept for work that is not timed."""
         return self.budget or Pace(self.seconds, 1).budget(calls)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """``seconds``: what it takes as a rule, by the devices that it runs on. ``obstacle``: why it cannot run."""
+    """``seconds``: its usual time, by device. ``obstacle``: why it cannot run."""
 
     seconds: Mapping[str, float]
     measure: Callable[[Settings], Report]
@@ -65,14 +67,14 @@ class Preset:
 
 @dataclass(frozen=True)
 class Contest:
-    """Calls that compute the same.
+    """Calls that compute the same result.
 
     Attributes:
-        calls: by contender's name.
-        baseline: the contender that ratios are over, where it can run; beside: others that they are over, too.
-        check: fields of a contender's row that follow from its result: right, message, component_error, more.
-        operations: of one call; None: those of a product; 0: no rate is shown.
-        timed: False: it is about the results alone.
+        calls: the calls, by contender's name.
+        baseline: the contender that ratios compare with, if it can run; beside: further ones to compare with.
+        check: computes fields of a contender's row from its result: right, message, component_error, more.
+        operations: the number in one call; None: as of a product; 0: no rate is shown.
+        timed: False: only results are checked.
     """
 
     calls: Mapping[str, Callable[[], Tensor]]
@@ -83,7 +85,7 @@ class Contest:
     check: Callable[[str, Tensor], dict[str, Any]] = lambda name, result: {}
     operations: float | None = None
     timed: bool = True
-    about: dict[str, Any] = field(default_factory=dict)  # more fields of all rows
+    about: dict[str, Any] = field(default_factory=dict)  # further fields of all rows
 
     def run(self, budget: float, timer: Timer) -> list[Measurement]:
         """A row for each contender."""
@@ -95,7 +97,7 @@ class Contest:
         return list(rows.values())
 
     def _checked(self, name: str, timer: Timer) -> Measurement | None:
-        """None: the library that others are compared with has no such product."""
+        """The row of one contender; None if the baseline library has no such product."""
         take_last_gemm_kernel()
         try:
             result = self.calls[name]()
@@ -110,7 +112,7 @@ class Contest:
         for key, value in self.check(name, result).items():
             setattr(row, key, value)
         if name == self.baseline:
-            row.role, row.right = "baseline", True  # a library errs as it likes
+            row.role, row.right = "baseline", True  # the error of the baseline is not judged
         return row
 
     def _time(self, rows: dict[str, Measurement], budget: float, timer: Timer) -> None:
@@ -140,7 +142,7 @@ def product(
     group: str = "",
     **more: Any,
 ) -> Contest:
-    """a @ b in several ways, each held against its exact value."""
+    """A contest for a @ b; each contender's result is compared with the exact value."""
     exact, shape = Exact(a, b), (a.shape[0], b.shape[1], a.shape[1])
     more.setdefault("check", lambda name, result: exact.check(result, precision))
     about = {"precision": precision, "layout": layout, "group": group}
@@ -149,7 +151,7 @@ def product(
 
 
 def torch_product(a: Tensor, b: Tensor) -> Tensor:
-    """Raises RuntimeError where torch has none."""
+    """torch's product. Raises RuntimeError if torch has none."""
     return torch._int_mm(a, b) if a.dtype == torch.int8 else a @ b
 
 
@@ -160,7 +162,7 @@ def cubes(*sizes: int) -> list[tuple[int, int, int]]:
 def of_contests(
     name: str, problems: Mapping[str, Sequence[tuple]], contest: Callable[..., Contest]
 ) -> Callable[[Settings], Report]:
-    """What measures a preset: ``contest(device, *problem)`` for each problem of the device."""
+    """A function that measures a preset: ``contest(device, *problem)`` for each problem of the device."""
 
     def measure(settings: Settings) -> Report:
         device, chosen = settings.device, problems[settings.device][: settings.most]
@@ -172,7 +174,7 @@ def of_contests(
             try:
                 one = contest(device, *problem)
                 rows = one.run(settings.budget or pace.budget(len(one.calls)), timer)
-            except (RuntimeError, MemoryError) as error:  # the others are worth having all the same
+            except (RuntimeError, MemoryError) as error:  # go on with the other problems
                 rows = [Measurement(label=str(problem), right=False, message=raised(error))]
             settings.say(rows)
             report.results += rows

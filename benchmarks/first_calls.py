@@ -1,4 +1,5 @@
-"""What one process waits for once, in milliseconds, as JSON: presets/first_product.py starts this anew and anew.
+"""Times what a process does only once, and prints the milliseconds as JSON. presets/first_product.py runs it
+repeatedly.
 
 python benchmarks/first_calls.py cpu|cuda
 """

@@ -1,4 +1,5 @@
-"""Measures what the pages show of this device, checked, and writes a file for each preset.
+"""Measures the figures that the pages show for this device, checks results, and writes a file for each
+preset.
 
     python benchmarks/run.py                          # everything for this device, in less than ten minutes
     python benchmarks/run.py complex linear           # some presets, each for as long as it takes as a rule
@@ -6,8 +7,8 @@
     python benchmarks/run.py peers --minutes 4        # named ones take all of the minutes that are given
     python benchmarks/run.py weak_spots --out build/results --raw
 
-Each preset gets its share of the minutes. A file is written when its preset is done, so that an interrupted run
-keeps what it has. A preset for which too little time is left is passed over, and named in the end.
+Each preset gets its share of the minutes. Its file is written when it is done, so that an interrupted run
+keeps the files it has. A preset is skipped if too little time is left, and named at the end.
 
 Exit codes: 0 fine, 1 a result is wrong or a preset could not be measured, 2 usage, 130 interrupted.
 """
@@ -31,11 +32,11 @@ from studies.tables import show
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MINUTES = 9.0
-LEAST_SHARE = 0.4  # of the seconds that a preset takes as a rule: with less it is not begun
+LEAST_SHARE = 0.4  # of the usual seconds of a preset: with less it is not started
 
 
 def line_of(rows: list[Measurement]) -> str:
-    """A problem and its contenders, as they are printed while it is measured."""
+    """The line that is printed for a problem and its contenders."""
     by_choice = rows[0].choice and len({row.choice for row in rows}) == len(rows)
     cells, wrong = [], ""
     for row in rows:
@@ -55,7 +56,8 @@ def say(rows: list[Measurement]) -> None:
 
 
 def measure(name: str, settings: Settings, raw: bool) -> str:
-    """Writes the preset's file. What went wrong, which leaves the other presets; empty where nothing did."""
+    """Measures a preset and writes its file. Returns what went wrong, or an empty text; the other presets go
+    on."""
     torch.manual_seed(0)
     try:
         report = PRESETS[name].measure(settings)
@@ -74,8 +76,8 @@ def measure(name: str, settings: Settings, raw: bool) -> str:
 def measure_all(
     names: list[str], settings: Settings, minutes: float | None, raw: bool, longest: float = 1.0
 ) -> list[str]:
-    """Measures one preset after the other, each for its share of what is left of the minutes, at most ``longest``
-    times the usual; what went wrong."""
+    """Measures one preset after the other and returns what went wrong. Each gets its share of the minutes
+    that are left, and at most ``longest`` times its usual time."""
     usual = {name: PRESETS[name].seconds[settings.device] for name in names}
     start, took, wrong = time.perf_counter(), {}, []
     try:
@@ -101,7 +103,7 @@ def measure_all(
 
 
 def chosen(names: tuple[str, ...], device: str) -> list[str]:
-    """The presets to run, in their order. Raises click.UsageError where one cannot run on the device."""
+    """The presets to run, in their order. Raises click.UsageError if one cannot run on the device."""
     why = {
         n: "" if device in each.seconds else f"is not for --device {device}" for n, each in PRESETS.items()
     }
@@ -133,7 +135,8 @@ def main(
     out: Path,
     raw: bool,
 ) -> None:
-    """Measure what the pages show of this device, and write a file for each preset. Default: all of them."""
+    """Measure the figures that the pages show for this device, and write a file for each preset. Default:
+    all."""
     device = options.chosen_device(device)
     longest = math.inf if minutes and names else 1.0
     minutes = minutes or (None if names else MINUTES)

@@ -1,4 +1,4 @@
-"""Fresh random data in every test, and an autotune cache of the test run's own.
+"""Gives every test fresh random data, and the test run an autotune cache of its own.
 
 Every test draws from a new seed. A failing test shows it; FASTGEMM_TEST_SEED=<seed> draws the same data again.
 """
@@ -13,7 +13,7 @@ import tempfile
 # Before fastgemm is imported: a user's measurements must not steer the tests, nor the tests overwrite them.
 _cache = tempfile.TemporaryDirectory(prefix="fastgemm-tests-")
 os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
-# What the calling shell says of its terminal, of Python's output and of patches; pytest-xdist sets COLUMNS.
+# Settings of the calling shell for the terminal, Python's output and patches; pytest-xdist sets COLUMNS.
 for _name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "FASTGEMM_PATCH"):
     os.environ.pop(_name, None)
 

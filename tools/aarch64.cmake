@@ -10,7 +10,7 @@ if(DEFINED ENV{CXX})
 else()
   set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 endif()
-# Of Python only headers are looked for: the interpreter that runs is this machine's.
+# Only Python's headers are looked for: the interpreter is the one of this machine.
 if(DEFINED ENV{FASTGEMM_PYTHON_INCLUDE})
   set(Python_INCLUDE_DIR $ENV{FASTGEMM_PYTHON_INCLUDE} CACHE PATH "Python.h of aarch64")
 endif()

@@ -1,9 +1,9 @@
-"""setuptools' build backend, with the torch of the environment that is being installed into.
+"""setuptools' build backend, with the torch of the environment into which fastgemm is installed.
 
-pip builds in an isolated environment that hides the target's packages. fastgemm is built against torch's
-headers, and fetching a second torch for that alone would cost gigabytes, so this backend looks for torch where
-the result will be installed and adds that folder to the search path; only where there is none does it ask for
-torch as a build requirement.
+pip builds in an isolated environment, without the packages of the target environment. fastgemm needs torch's
+headers, and downloading a second torch for them would cost gigabytes. This backend therefore looks for torch
+in the target environment and adds that folder to the search path. Only if there is no torch, it names torch
+as a build requirement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from setuptools.build_meta import *  # noqa: F403
 
 
 def _use_torch_of_target() -> bool:
-    """Makes the target environment's torch importable; False when it has none."""
+    """Makes the target environment's torch importable. Returns False if it has none."""
     target = Path(sysconfig.get_paths()["purelib"])
     for folder in (target, Path(sysconfig.get_paths()["platlib"])):
         if (folder / "torch" / "version.py").is_file():

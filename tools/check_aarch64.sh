@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The CPU kernels on aarch64 (Grace, Graviton), from a machine of another architecture: compiles csrc/core and csrc/cpu
-# with a cross compiler and runs every row of the kernel table against float64 under qemu's user-mode emulation: as on a
-# processor without bfmmla and smmla (kernels_baseline), and with what the emulated one has (kernels_native). Shows that
-# results are right, and nothing about speed. On Debian: apt-get install g++-aarch64-linux-gnu qemu-user
+# Checks the CPU kernels for aarch64 (Grace, Graviton) on a machine of another architecture. Compiles csrc/core and
+# csrc/cpu with a cross compiler, and runs every row of the kernel table against float64 under qemu's user-mode
+# emulation: once as on a processor without bfmmla and smmla (kernels_baseline), once with all units of the emulated
+# processor (kernels_native). Shows that results are right, but nothing about speed. On Debian: apt-get install g++-aarch64-linux-gnu qemu-user
 #
 #   CXX        default: aarch64-linux-gnu-g++
-#   EMULATOR   default: qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu. Of qemu, 6.1 and later have bfmmla and smmla
+#   EMULATOR   default: qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu. qemu has bfmmla and smmla since 6.1
 #   JOBS       parallel compile jobs (default: as many as cores)
 set -euo pipefail
 cd "$(dirname "$0")/.."

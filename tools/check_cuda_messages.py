@@ -1,8 +1,9 @@
-"""Checks what a CUDA build says on machines without a usable GPU, each of which a fake driver stands for.
+"""Checks the messages of a CUDA build on machines without a usable GPU. A fake driver simulates each machine.
 
     PYTHONPATH=build/cuda/package python tools/check_cuda_messages.py
 
-Run by tools/compile_cuda.sh: needs a package with CUDA kernels, a C compiler, and neither a GPU nor a driver.
+tools/compile_cuda.sh runs it. It needs a package with CUDA kernels and a C compiler, but neither a GPU nor a
+driver.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch, fastgemm
 reasons = {row.unavailable for row in fastgemm.kernels(device="cuda")}
 print(fastgemm.build_info()["cuda_device"], *reasons, sep=chr(10))
 """
-# The machine, its environment (None: no driver at all), and what must be said of every CUDA kernel.
+# The machine, its environment (None: no driver), and the message that every CUDA kernel must give.
 MACHINES: list[tuple[str, dict[str, str] | None, str]] = [
     ("no driver", None, "no NVIDIA driver is installed (libcuda.so.1 was not found)"),
     (

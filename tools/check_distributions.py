@@ -1,13 +1,13 @@
-"""Checks what an sdist and a wheel hold, and what they say about themselves.
+"""Checks the contents and the metadata of an sdist and a wheel.
 
     python tools/check_distributions.py [--torches release] dist/fastgemm-*.tar.gz dist/fastgemm-*.whl
 
-The sdist holds every file of the repository (where there is a git history to tell) and nothing else; the wheel
-holds the package, its libraries and the sources of its kernels, is tagged for the interpreters that its modules
-are for, and its metadata are those of pyproject.toml, without a link that leads nowhere. Its libraries take less
-than 60 MB, the simulator included. It has a library of overrides for the torch installed here (--torches here),
-for the versions that are named, or for each that tools/torch_headers.py names (--torches release). Prints the
-sizes; exits with 1 and a line for each fault.
+The sdist must hold every file of the repository (if there is a git history) and nothing else. The wheel must
+hold the package, its libraries and the sources of its kernels. Its tag must name the interpreters that its
+modules support. Its metadata must be those of pyproject.toml, without broken links. All its libraries, with
+the simulator, must take less than 60 MB. It must have override libraries for the torch installed here
+(--torches here), for the named versions, or for each version in tools/torch_headers.py (--torches release).
+Prints the sizes. On errors, prints a line for each and exits with 1.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ ONLY_IN_REPOSITORY = (".ci/*", ".gitignore")
 ONLY_IN_SDIST = ("PKG-INFO", "setup.cfg", "*.egg-info/*")
 LIBRARIES = ("fastgemm/libfastgemm.so", "fastgemm/libfastgemm_simt.so")
 MODULES = ("_introspect", "_simt")
-MOST_BYTES = 60_000_000  # of all libraries, unpacked
-NEEDED = {"torch", "filelock"}  # to multiply; torch requires filelock
-AUTOLOAD = "_fastgemm_autoload.py"  # outside of the package, whose import is not for nothing
+MOST_BYTES = 60_000_000  # of all libraries together, unpacked
+NEEDED = {"torch", "filelock"}  # for products; torch itself requires filelock
+AUTOLOAD = "_fastgemm_autoload.py"  # outside of the package, because importing the package costs time
 LITTER = ("*.o", "*.pyc", "*/__pycache__/*", "*/build/*", "*/tests/*", "*.ninja", "*.cmake")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the sdist and, from it, a wheel as `pip install` does: in an environment of its own, with the torch that is
-# installed here, and without fetching another. Checks what both hold. Then installs the wheel into a fresh environment
-# that has torch and nothing else, where no compiler can be found, and uses it (tools/check_wheels.sh).
+# Builds the sdist and, from it, a wheel as `pip install` does: in a separate environment, with the torch that is
+# installed here, and without downloading another. Checks the contents of both. Then installs the wheel into a fresh
+# environment with torch only and without a compiler, and uses it (tools/check_wheels.sh).
 #
 #   PYTHON   interpreter that builds, with torch (default: .venv's)
 #   TORCH    what to install as torch in the fresh environment (default: torch==2.13.0)

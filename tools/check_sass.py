@@ -1,15 +1,16 @@
-"""Reads the machine code of the CUDA kernels that tools/compile_cuda.sh built, and holds them to their word.
+"""Reads the machine code of the CUDA kernels that tools/compile_cuda.sh built, and checks what they promise.
 
     python tools/check_sass.py           check, and rewrite the table in docs/cuda_kernels.md and the registers
                                          and shared memory that `fastgemm explain` works with
     python tools/check_sass.py --check   check; write nothing, fail if either would change
     python tools/check_sass.py --kernel tiled   that kernel's file alone, after KERNEL=tiled tools/compile_cuda.sh
 
-A kernel fails that keeps anything in local memory (spilled registers, arrays indexed at run time) on any of the
-architectures, or that is said to move 16 bytes an access and does not. Files named pitfall_* are lessons in just
-that and promise nothing. Needs cuobjdump and nvdisasm: `make .venv/.lint` installs both into .venv.
+A kernel fails if it uses local memory (spilled registers, arrays indexed at run time) on any architecture, or
+if it promises 16-byte accesses and lacks them. Files named pitfall_* show these mistakes on purpose and
+promise nothing. Needs cuobjdump and nvdisasm: `make .venv/.lint` installs both into .venv.
 
-A kernel for Hopper is empty elsewhere, one for the other GPUs may be empty on Hopper: neither is launched there.
+A kernel for Hopper is empty on other GPUs, and a kernel for other GPUs may be empty on Hopper. It is not
+launched there.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ DOCUMENT = ROOT / "docs/cuda_kernels.md"
 EXPLAIN = ROOT / "python/fastgemm/_explain"
 RESOURCES = EXPLAIN / "cuda_resources.json"
 BEGIN, END = "<!-- compiled kernels: begin -->\n", "<!-- compiled kernels: end -->"
-# The architectures whose instructions are read. Of others, made from the same PTX as sm_80, registers are.
+# The architectures whose instructions are read. For others, made from the same PTX as sm_80, only registers
+# are read.
 HOPPER, PORTABLE = "sm_90a", "sm_80"
-RESERVED_SHARED = 1024  # bytes that sm_90 adds to the shared memory of a kernel that has any
+RESERVED_SHARED = 1024  # bytes that sm_90 adds to a kernel's shared memory, if it has any
 
-# Kinds of accesses, and the instructions that make them: LDG.E.128.CONSTANT, LDGSTS.E.BYPASS.LTC128B.128,
-# UTMALDG.3D (a box of a tensor) and UBLKCP (a row of bytes) by the tensor memory accelerator.
+# Kinds of accesses and their instructions, such as LDG.E.128.CONSTANT and LDGSTS.E.BYPASS.LTC128B.128. The
+# tensor memory accelerator has UTMALDG.3D (a box of a tensor) and UBLKCP (a row of bytes).
 LOAD, STORE, SHARED_LOAD, SHARED_STORE = "global load", "global store", "shared load", "shared store"
 BULK = "bulk copy"
 OPCODES = {"LDG": LOAD, "LDGSTS": LOAD, "STG": STORE, "LDS": SHARED_LOAD, "LDSM": SHARED_LOAD}
@@ -50,7 +52,7 @@ INSTRUCTION = re.compile(rf"\b({'|'.join(OPCODES)})((?:\.\w+)*) ")
 PADDING = ("NOP;", "NOP", "BRA")
 WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 
-# Which 16-byte accesses every instantiation of a kernel has. A bulk copy counts as a load.
+# The 16-byte accesses that every instantiation of a kernel must have. A bulk copy counts as a load.
 PROMISES = {
     r"gemm_vectorized_kernel<": {LOAD, SHARED_LOAD},
     r"gemm_cp_async_kernel<": {LOAD, SHARED_LOAD},
@@ -60,14 +62,14 @@ PROMISES = {
     r"row_copies_kernel": {LOAD, STORE},
     r"transpose_(vectorized|saturating)_kernel<": {LOAD, STORE, SHARED_LOAD},
     r"transpose_pipelined_kernel<": {STORE, SHARED_LOAD},
-    r"transpose_pipelined_kernel<.*\(Rows\)[02]>": {LOAD},  # Rows 1 arrive by elements of 8 bytes
+    r"transpose_pipelined_kernel<.*\(Rows\)[02]>": {LOAD},  # Rows 1: copied by elements of 8 bytes
     r"add_vectors_kernel<[^,]+, (2|4|8|16),": {LOAD, STORE},
 }
 
 
-# Kernels that compile without spills for every other architecture, from the same source, and the bytes of stack
-# that ptxas gives them here: fp64 tensor cores, which sm_120 does not have (dmma is never predicted to be fast
-# there), and bytes whose operands both run along k, by 255 registers a thread.
+# Kernels that spill on this architecture only, and their bytes of stack. sm_120 has no fp64 tensor cores
+# (dmma is never predicted to be fast there). The others multiply bytes, with both operands contiguous along
+# k, and need 255 registers a thread.
 SPILLS = {
     (r"gemm_dmma(_rest)?_kernel<", "sm_120"): 8,
     (r"gemm_mma_sync_kernel<.*int8>?, true, true>", "sm_120"): 48,
@@ -86,12 +88,12 @@ class Kernel:
     registers: int
     shared: int
     stack: int
-    instructions: int = 0  # without padding; not read: 0
-    accesses: Counter[tuple[str, int]] = field(default_factory=Counter)  # (kind, bytes): instructions
+    instructions: int = 0  # without padding; 0: not read
+    accesses: Counter[tuple[str, int]] = field(default_factory=Counter)  # instructions by (kind, bytes)
 
     @property
     def empty(self) -> bool:
-        """Sets up the stack, and exits."""
+        """Whether it only sets up the stack and exits."""
         return 0 < self.instructions <= 2
 
     def wide(self, kind: str) -> int:
@@ -110,7 +112,7 @@ class Kernel:
                         yield f"no 16-byte {kind}"
 
 
-# Where each tool comes from. nvdisasm is what cuobjdump calls.
+# Where each tool comes from. cuobjdump calls nvdisasm.
 SOURCES = dict.fromkeys(
     ("cuobjdump", "nvdisasm"),
     "`make .venv/.lint` installs the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm",
@@ -119,14 +121,15 @@ SOURCES |= {"c++filt": "it is one of the binutils", "nvcc": "it comes with the C
 
 
 def tool_path() -> str:
-    """PATH, with the CUDA tools that pip installed beside this Python before it, and a toolkit's behind."""
+    """PATH, with the CUDA tools that pip installed for this Python before it, and those of a toolkit after
+    it."""
     spec = importlib.util.find_spec("nvidia")
     installed = [f"{p}/cu13/bin" for p in (spec.submodule_search_locations or [] if spec else [])]
     return os.pathsep.join([*installed, os.environ["PATH"], "/usr/local/cuda/bin"])
 
 
 def missing(*tools: str) -> str:
-    """The first of these tools that is not here, and where it comes from; an empty text where all are."""
+    """The first of these tools that is missing, and where it comes from; empty if all are here."""
     lacking = next((tool for tool in tools if shutil.which(tool, path=tool_path()) is None), None)
     return f"there is no {lacking}: {SOURCES[lacking]}" if lacking else ""
 
@@ -144,7 +147,7 @@ def run(*command: str | Path, text: str | None = None) -> str:
 
 
 def load_short_name() -> Callable[[str], str]:
-    """Of the package, but without it: nothing needs to be built or installed here."""
+    """The package's function of this name, loaded from its file, so that the package need not be built."""
     spec = importlib.util.spec_from_file_location("kernel_names", EXPLAIN / "kernel_names.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -192,7 +195,7 @@ def read_object(path: Path, source: Path) -> list[Kernel]:
 
 
 def launches(source: Path, kernel: str) -> bool:
-    """Whether a file below csrc/cuda has the launcher of a kernel of the table: gemm_tiled, transpose_padded."""
+    """Whether a file of csrc/cuda has the launcher of this kernel of the table, such as gemm_tiled."""
     text = (CUDA / source).read_text(encoding="utf-8")
     return (
         re.search(rf"^void (gemm|transpose|add)_{re.escape(kernel)}\(const", text, re.MULTILINE) is not None
@@ -200,8 +203,8 @@ def launches(source: Path, kernel: str) -> bool:
 
 
 def read_kernels(folder: Path, kernel: str | None = None) -> list[Kernel]:
-    """All kernels of the objects, in the order of their files; those of device/ launch nothing of the ladder. Or
-    of the files alone that launch one kernel."""
+    """All kernels of the object files, in the order of the files, without device/, which has no kernels of
+    the ladder. With ``kernel``: only of the files that launch it."""
     found = {path: path.relative_to(folder).with_suffix("") for path in sorted(folder.rglob("*.cu.o"))}
     paths = [p for p, source in found.items() if source.parts[0] != "device" and (CUDA / source).exists()]
     if kernel is None:
@@ -225,7 +228,7 @@ def read_kernels(folder: Path, kernel: str | None = None) -> list[Kernel]:
 
 
 def architectures(kernels: list[Kernel]) -> list[str]:
-    """sm_90a, sm_80, and others that were built."""
+    """sm_90a, sm_80, then the others that were built."""
     built = {k.arch for k in kernels}
     first = [arch for arch in (HOPPER, PORTABLE) if arch in built]
     return first + sorted(built - {*first}, key=lambda arch: int(re.sub(r"\D", "", arch)))
@@ -250,7 +253,8 @@ def table(kernels: list[Kernel]) -> str:
 
 
 def resources(kernels: list[Kernel]) -> str:
-    """Registers and static shared memory by architecture and name; of several in one name, the largest."""
+    """Registers and static shared memory by architecture and name. For several kernels of one name: the
+    largest."""
     parts: dict[str, dict[str, list[int]]] = {}
     for arch in architectures(kernels):
         found = parts[arch] = {}
@@ -262,7 +266,7 @@ def resources(kernels: list[Kernel]) -> str:
 
 
 def as_json(parts: dict[str, dict[str, list[int]]]) -> str:
-    """A line for each kernel with all its instantiations, in the order of their names."""
+    """JSON with one line per kernel for all its instantiations, in the order of their names."""
     written = []
     for arch, found in parts.items():
         kernels = groupby(sorted(found), key=lambda name: name.partition("<")[0])
@@ -272,8 +276,8 @@ def as_json(parts: dict[str, dict[str, list[int]]]) -> str:
 
 
 def with_rows_of(new: str, old: str) -> str:
-    """A table with the rows of another in place of those of the same files. Raises SystemExit where they are for
-    other architectures."""
+    """The table ``old``, with the rows of ``new`` replacing those of the same files. Raises SystemExit if the
+    architectures differ."""
     head, shown = old.splitlines(keepends=True)[:2], new.splitlines(keepends=True)
     if shown[:2] != head:
         raise SystemExit(
@@ -282,12 +286,13 @@ def with_rows_of(new: str, old: str) -> str:
     file_of = re.compile(r"\| (\S+) \|")
     made = {file_of.match(row)[1] for row in shown[2:]}
     rows = [row for row in old.splitlines(keepends=True)[2:] if file_of.match(row)[1] not in made]
-    # In the order of read_kernels; the sort is stable, so the rows of a file keep theirs.
+    # In the order of read_kernels. The sort is stable, so the rows of a file keep their order.
     return "".join(head + sorted([*rows, *shown[2:]], key=lambda row: Path(file_of.match(row)[1])))
 
 
 def with_resources_of(new: str, old: str, gone: set[str]) -> str:
-    """The registers and shared memory of both, without the names that are gone; of a name in both, the new."""
+    """Registers and shared memory of both, without the names in ``gone``. For a name in both: the new
+    values."""
     made = json.loads(new)
     return as_json(
         {
@@ -298,7 +303,8 @@ def with_resources_of(new: str, old: str, gone: set[str]) -> str:
 
 
 def stale_files(kernels: list[Kernel], only: bool = False) -> dict[Path, str]:
-    """What the generated files should say, where they do not; ``only`` these kernels' files change in them."""
+    """The generated files that are out of date, with their correct text. ``only``: only these kernels' rows
+    change."""
     text = DOCUMENT.read_text(encoding="utf-8")
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     new_table, new_resources = table(kernels), resources(kernels)

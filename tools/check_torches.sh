@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs fastgemm beside one torch after the other, for a release, and uses it there: import, ops, patches and what
-# they cost, errors, gradients, torch.compile. .ci/run does that and more, under one torch.
+# For a release: installs fastgemm with one version of torch after the other and uses it: import, ops, patches and their
+# cost, errors, gradients, torch.compile. .ci/run tests this and more, with one torch.
 #
 #   tools/check_torches.sh [VERSION...]     such as 2.14 (default: all that tools/torch_headers.py lists)
 #
 #   WHEEL         the wheel to install (default: this source tree, which is built for each torch)
 #   PYTHON        interpreter to make the environments with (default: python3)
-#   ENVIRONMENTS  where to make them, one for each version, and leave them there for the next time (default: a
+#   ENVIRONMENTS  where to make them, one per version, and to keep them for the next time (default: a
 #                 temporary folder). A torch of PyPI takes 3 to 5 GB
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)

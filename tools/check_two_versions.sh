@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# One binary, two versions of torch: runs the tests of the ops with a libfastgemm.so that was built against another
-# torch than the one here. Copy the library to a machine with the other torch, and run there, in a checkout of the
-# commit that it was built from:
+# Tests one binary with two versions of torch: runs the tests of the ops with a libfastgemm.so that was built with
+# another torch than the one here. Copy the library to a machine with the other torch, and run this there, in a checkout
+# of the commit that the library was built from:
 #
 #   tools/check_two_versions.sh path/to/libfastgemm.so [more arguments for pytest]
 #
-# Libraries of overrides (make wheels builds one for each version) are taken from beside it; without that of the other
-# torch, patches raise there.
+# Override libraries (make wheels builds one per version) are taken from the library's folder. Without the one for the
+# other torch, patches raise an error.
 #
 #   PYTHON   interpreter of an environment with the other torch, cmake, ninja, nanobind and pytest (default: python3)
 #   TESTS    what to run (default: the ops, their errors, gradients and opcheck, on every device that is here)
 #
-# Python modules are taken from beside it where there are any that the interpreter loads (make wheels builds them for
-# every Python), and else compiled, a second's work that needs neither torch's headers nor CUDA.
+# Python modules are taken from the same folder if the interpreter can load them (make wheels builds them for every
+# Python). Otherwise they are compiled, which takes a second and needs neither torch's headers nor CUDA.
 set -euo pipefail
 library=$(realpath "${1:?usage: tools/check_two_versions.sh path/to/libfastgemm.so [arguments for pytest]}")
 shift

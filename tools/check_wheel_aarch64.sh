@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Uses a wheel for aarch64 on a machine of another architecture, under qemu's user-mode emulation: what
-# tools/check_wheels.sh does, but for pip and the command line, and that level 6 runs on bfmmla and smmla. Python and the
-# C library are those of tools/aarch64_root.sh; torch comes from pip with all that it requires, which is 2.9 GB, since
-# the wheels on PyPI are for CUDA and do not load without its libraries. Shows that results are right, and nothing about
-# speed. On Debian: apt-get install qemu-user-static
+# Uses a wheel for aarch64 on a machine of another architecture, under qemu's user-mode emulation. Does the same as
+# tools/check_wheels.sh, except for pip and the command line, and also checks that level 6 uses bfmmla and smmla. Python
+# and the C library come from tools/aarch64_root.sh. pip downloads torch and its requirements, 2.9 GB, because the wheels
+# on PyPI are for CUDA and do not load without its libraries. Shows that results are right, but nothing about speed. On Debian: apt-get install qemu-user-static
 #
 #   tools/check_wheel_aarch64.sh dist/fastgemm-*_aarch64.whl
 #
@@ -26,7 +25,7 @@ install() {
     --only-binary :all: "$@"
 }
 
-# What torch reads of the processor is this machine's otherwise, and it crashes when that names no core of Arm's.
+# torch reads the processor's description. Without this it reads this machine's, and crashes if that is no Arm core.
 describe_processor() {
   local core
   mkdir -p "$root/proc"
@@ -50,7 +49,7 @@ describe_processor
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# A program that names itself as the interpreter starts it again under the emulator.
+# A program that starts its own interpreter again gets the emulator, too.
 printf '#!/bin/sh\nexec "%s" -cpu max,sve=off,sme=off -0 "%s" -L "%s" "%s" "$@"\n' "$emulator" "$work/python" "$root" \
   "$root/usr/bin/python3.11" >"$work/python"
 chmod +x "$work/python"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs wheels, each into an environment that has torch and nothing else, where no compiler and no nvcc can be
-# found, and uses them: every level, patches and what they cost, the simulator, the messages where a package of an extra is
-# missing, and then the command line. Prints seconds and megabytes.
+# Installs each wheel into an environment with torch only, without a compiler and nvcc, and uses it: every level, patches
+# and their cost, the simulator, the messages for a missing package of an extra, and then the command line. Prints
+# seconds and megabytes.
 #
 #   tools/check_wheels.sh dist/fastgemm-*.whl
 #
-#   PYTHON   interpreter to make the environments with (default: python3): any that the wheels are for
+#   PYTHON   interpreter that makes the environments (default: python3); any that the wheels support
 #   TORCH    what to install as torch (default: torch==2.13.0)
-#   SITE     1: the torch of PYTHON's own environment instead, and nothing is fetched: for a machine without a network.
-#            Then the command line is tried where its packages are there
+#   SITE     1: uses the torch of PYTHON's own environment and downloads nothing, for a machine without a network.
+#            The command line is then tried if its packages are installed
 #   TESTS    tests of the repository to run on the wheel as well, such as "tests/torch/override/test_patch.py"
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -25,14 +25,14 @@ for wheel in "${wheels[@]}"; do
   fresh=$environment/bin
   rm -rf "$environment"
   if [ "${SITE:-0}" = 1 ]; then
-    # The packages of an environment of its own, which --system-site-packages does not reach, by a .pth file.
+    # A .pth file adds the packages of PYTHON's environment; --system-site-packages does not find those of a venv.
     "$python" -m venv "$environment"
     "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
       >"$("$fresh/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/site_of_python.pth"
     more=(--no-deps --no-index)
   else
     "$python" -m venv "$environment"
-    # An environment that is thrown away needs no bytecode of what it never imports.
+    # No bytecode: the environment is temporary and imports only a part of its packages.
     "$fresh/python" -m pip install --quiet --no-compile "${TORCH:-torch==2.13.0}"
   fi
   cd "$work"
@@ -45,7 +45,7 @@ for wheel in "${wheels[@]}"; do
   fi
   if "$fresh/python" -c 'import click, rich' 2>/dev/null; then
     PATH=$fresh "$fresh/fastgemm" info | grep 'override library'
-    # With the source, whose lines binutils' addr2line finds: no compiler, and yet not in every environment.
+    # With source lines, if addr2line is installed. It is no compiler, but not every environment has it.
     if command -v addr2line >/dev/null; then
       "$fresh/fastgemm" explain transpose --level 3 --shape 64 64 | grep -F 'staged[x][j]'
     fi

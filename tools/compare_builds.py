@@ -1,10 +1,10 @@
-"""Times two builds of this library against each other on one GPU, a problem at a time, in turn.
+"""Compares the times of two builds of this library on one GPU. For each problem the builds take turns.
 
     python tools/compare_builds.py OLD NEW --json OUT.json [--preset tensor_cores] [--rounds 3]
 
-OLD and NEW are folders that hold a built package ``fastgemm`` (python/ of a checkout). Each is loaded in a process
-of its own, which times a call as `fastgemm bench` does: CUDA events, cold L2. A ratio is old / new: above 1 the
-new build is faster. What one of them cannot run is left out and listed.
+OLD and NEW are folders that hold a built package ``fastgemm`` (python/ of a checkout). Each is loaded in its
+own process, which times a call as `fastgemm bench` does: CUDA events, cold L2. A ratio is old / new: above 1
+the new build is faster. Problems that one of them cannot run are left out and listed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 
 PRESETS = ("tensor_cores", "weak_spots", "reference")
 FIELDS = ("m", "n", "k", "layout", "batch", "precision")
-REPEATS = 5  # calls a turn
+REPEATS = 5  # calls per turn
 
 
 def worker() -> None:
-    """Answers a line of JSON each: prepares a problem, or times it."""
+    """For each line of JSON, prepares a problem or times it, and answers with a line of JSON."""
     import torch
     from fastgemm.bench.cuda_timing import CudaTimer
     from fastgemm.bench.problems import Gemm, instantiate
@@ -67,7 +67,7 @@ class Build:
 
 
 def cases(presets: list[str]) -> dict[str, dict[str, Any]]:
-    """What to ask of both, by label."""
+    """The problems for both builds, by label."""
     from fastgemm.bench.problems import Gemm, dtype_name, label
     from studies.presets import cases_of
 
@@ -123,7 +123,8 @@ def main() -> None:
     found = {
         name: compare(old, new, asked, args.rounds) for name, asked in cases(args.preset or PRESETS).items()
     }
-    # What looks slower is timed again, longer: the spread of few calls is more than what is looked for.
+    # Problems that look slower are timed again for longer, because few calls vary more than the differences
+    # looked for.
     asked = cases(args.preset or PRESETS)
     for name, row in found.items():
         if row.get("ratio", 1) < 0.985:

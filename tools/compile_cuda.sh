@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds the library with its CUDA sources and imports the result, on a machine that needs neither a GPU nor a
-# driver. Fails on ptxas's warnings that wgmma was serialized or setmaxnreg ignored; what the code of each kernel
-# looks like is for tools/check_sass.py, afterwards.
+# driver. Fails if ptxas warns that wgmma was serialized or setmaxnreg ignored. tools/check_sass.py then checks the
+# code of each kernel.
 #
-#   KERNEL                compiles the file of this kernel alone, in half a minute, and imports nothing
-#   FASTGEMM_CUDA_ARCHS   default: the kernels of Hopper, and those of all other GPUs for the first and the last of them
+#   KERNEL                compiles only the file of this kernel, in half a minute, and imports nothing
+#   FASTGEMM_CUDA_ARCHS   default: Hopper's kernels, and the kernels for all other GPUs, for the oldest and the newest of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}
@@ -41,7 +41,7 @@ fi
 if [[ -n ${KERNEL:-} ]]; then exit; fi
 
 rm -rf "$build/package" && mkdir "$build/package" && cp -r python/fastgemm "$build/package/"
-rm -f "$build"/package/fastgemm/*.so  # of an editable install
+rm -f "$build"/package/fastgemm/*.so  # left by an editable install
 "$(dirname "$python")/cmake" --install "$build" >/dev/null
 
 PYTHONPATH="$build/package" "$python" tools/check_cuda_messages.py

@@ -1,14 +1,14 @@
-"""Where the simulator's counters differ from the hardware's, by tools/ncu_check.py, and why."""
+"""Where the simulator's counters differ from the hardware's (measured by tools/ncu_check.py), and why."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-Record = dict[str, Any]  # one launch; its "counts" hold [simulator, hardware] by counter
+Record = dict[str, Any]  # one launch; "counts" has [simulator, hardware] by counter
 
-# Why counters of a kernel differ: a kernel, counters, the reason. What nvcc does was seen in the machine code
-# (cuobjdump -sass); what lanes do at edges follows from the source.
+# Why counters of a kernel differ: kernel, counters, reason. Reasons about nvcc were seen in the machine code
+# (cuobjdump -sass); reasons about lanes at edges follow from the source.
 AT_ENDS = "at the ends of rows lanes skip turns of a loop; the simulator takes their n-th accesses together"
 EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (r"gemm_tiled_kernel", "shared load", "nvcc reads four k of a row of A with one `LDS.128`"),
@@ -49,7 +49,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     ),
     (r"transpose_vectorized_kernel|decode_kernel<.*BFloat16", "store", AT_ENDS),
     (
-        # 34 of 128: 2 of rows, 32 of columns
+        # 34 of 128: 2 for rows, 32 for columns
         *(r"planes::gemm_kernel<planes::Shape<planes::Fp16x3", "load"),
         "a thread's 64 sums have 34 scales, which nvcc loads once each and the source names for each sum",
     ),
@@ -79,7 +79,7 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
 
 
 def differences(record: Record) -> dict[str, str | None]:
-    """Counters that are not equal, each with the reason; None: there is none."""
+    """The counters that are not equal, each with the reason, or None if no reason is known."""
 
     def reason(counter: str) -> str | None:
         found = (

@@ -1,5 +1,5 @@
-# Sourced by tools/build_wheels.sh where ARCH is aarch64 and this machine is not: $python is the interpreter that
-# builds, and Python of the same minor version for aarch64 lies in $ROOT (tools/aarch64_root.sh).
+# Sourced by tools/build_wheels.sh if ARCH is aarch64 and this machine is not. $python is the interpreter that builds.
+# $ROOT has Python of the same minor version for aarch64 (tools/aarch64_root.sh).
 # shellcheck shell=bash
 # shellcheck disable=SC2154
 root=${ROOT:-$PWD/build/aarch64-root}
@@ -9,8 +9,8 @@ if ! command -v "${CXX:-aarch64-linux-gnu-g++}" >/dev/null || ! [ -f "$root/usr/
   exit 1
 fi
 
-# Debian's pyconfig.h for all architectures names one beside the headers of the system's C library, which are not
-# those of the cross compiler.
+# Debian's common pyconfig.h includes one from the folder of the system's C headers, which differ from those of the
+# cross compiler.
 cross=$PWD/build/aarch64-python
 rm -rf "$cross" && mkdir -p "$cross"
 cp -r "$root/usr/include/python$minor" "$cross/include"
@@ -23,7 +23,7 @@ export FASTGEMM_OVERRIDE_TORCHES FASTGEMM_PYTHONS=''
 export FASTGEMM_TORCH_DIR=${FASTGEMM_OVERRIDE_TORCHES##*;}  # the last, which is the newest
 export CMAKE_TOOLCHAIN_FILE=$PWD/tools/aarch64.cmake FASTGEMM_PYTHON_INCLUDE=$cross/include
 
-# The interpreter that builds says of names and tags what that of aarch64 would.
+# Makes the interpreter that builds report the names and tags of aarch64.
 as_target() {
   PYTHONPATH=$cross _PYTHON_SYSCONFIGDATA_NAME=_sysconfigdata__linux_aarch64-linux-gnu _PYTHON_HOST_PLATFORM=linux-aarch64 "$@"
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Prints a folder with the headers of cuBLAS, for the rows of csrc/library where the CUDA toolkit here has none:
+# Prints a folder with the headers of cuBLAS for the rows of csrc/library, if the CUDA toolkit here has none. They are
 # those of the package nvidia-cublas, which pip downloads once.
 #
-#   PYTHON   interpreter whose pip does (default: .venv's)
+#   PYTHON   interpreter whose pip downloads it (default: .venv's)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}

@@ -1,9 +1,9 @@
-"""An extension of Griffe (mkdocs.yml) that understands the cross-references of Python's docstrings.
+"""An extension of Griffe (mkdocs.yml) that converts the cross-references in Python's docstrings.
 
-Docstrings say :func:`matmul` and :class:`torch.Tensor`, as those of torch and of the standard library do, which
-editors and notebooks show well. The site is Markdown: a name of this package becomes a link to where the API
-reference describes it (a name that it lacks fails the strict build), any other name becomes code, and a page of
-docs/ becomes a link with the page's title.
+Docstrings say :func:`matmul` and :class:`torch.Tensor`, like those of torch and of the standard library,
+because editors and notebooks show these well. The site is Markdown. A name of this package becomes a link to
+its place in the API reference; an unknown name fails the strict build. Any other name becomes code, and a
+page of docs/ becomes a link with the page's title.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""A hook of MkDocs (mkdocs.yml) that brings into the site what its pages link to outside docs/.
+"""A hook of MkDocs (mkdocs.yml) that adds the files outside docs/ that its pages link to.
 
-Pages are written to be read in the repository, so they link to files by their relative path. On the site
+Pages can be read in the repository, so they link to files by relative paths. On the site
 
 - README.md, in both languages, CONTRIBUTING.md and CHANGELOG.md are pages of their own;
-- a notebook is a page with the outputs that it was committed with;
+- a notebook is a page with its committed outputs;
 - a source file is a page that shows it, and a folder one that lists its files.
 
-Links are rewritten to these pages, and MkDocs then checks them as it checks every other. A link to a path that
-does not exist is a warning here, which `mkdocs build --strict` treats as an error.
+Links are rewritten to these pages, and MkDocs checks them like all others. A link to a path that does not
+exist is a warning; `mkdocs build --strict` treats it as an error.
 
-Where the site will stand is known to whoever publishes it: FASTGEMM_SITE_URL is its address, and then pages have a
-selector of versions, as mike keeps them (`mike deploy --push --update-aliases 0.1 latest`). The repository's
-address is that of pyproject.toml.
+Whoever publishes the site sets its address in FASTGEMM_SITE_URL. Pages then have a selector of the versions
+that mike keeps (`mike deploy --push --update-aliases 0.1 latest`). The address of the repository comes from
+pyproject.toml.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ log = logging.getLogger("mkdocs.hooks.docs_site")
 
 
 def page_of(path: str) -> str | None:
-    """Where on the site the file or folder at this path of the repository is shown; None if nowhere."""
+    """The page of the site that shows this file or folder of the repository; None if no page does."""
     if path in PAGES:
         return PAGES[path]
     if path.startswith(DOCS):
@@ -67,7 +67,7 @@ def page_of(path: str) -> str | None:
 
 
 def path_of(page: str) -> str:
-    """The path in the repository that the links of a page are relative to."""
+    """The path in the repository to which the links of a page are relative."""
     for path, name in PAGES.items():
         if name == page:
             return path
@@ -78,7 +78,7 @@ def path_of(page: str) -> str:
 
 
 def linked(markdown: str, path: str) -> list[tuple[re.Match[str], str]]:
-    """The relative links of a page, each with the path in the repository that it leads to."""
+    """The relative links of a page, each with its target path in the repository."""
     code = [found.span() for found in FENCE.finditer(markdown)]
     return [
         (link, posixpath.normpath(posixpath.join(posixpath.dirname(path), link["path"])))
@@ -101,7 +101,7 @@ def source_page(path: str) -> str:
 
 
 def notebook_files(path: Path, config: MkDocsConfig) -> list[File]:
-    """The page of a notebook, and the pictures among its outputs."""
+    """The page of a notebook and the pictures in its outputs."""
     from nbconvert import MarkdownExporter
 
     name = f"notebooks/{path.stem}"
@@ -109,8 +109,8 @@ def notebook_files(path: Path, config: MkDocsConfig) -> list[File]:
         str(path), resources={"output_files_dir": f"{path.stem}_files", "unique_key": path.stem}
     )
     pictures = resources["outputs"].items()
-    text = PANDAS_STYLE.sub("", text).replace(PANDAS_TABLE, "<table>")  # in the site's style, as all tables
-    text = text.replace("<details>", "<details markdown>")  # whose inside is Markdown, as Jupyter has it
+    text = PANDAS_STYLE.sub("", text).replace(PANDAS_TABLE, "<table>")  # in the style of the site's tables
+    text = text.replace("<details>", "<details markdown>")  # the inside is Markdown, as in Jupyter
     return [
         File.generated(config, f"{name}.md", content=text),
         *(File.generated(config, f"notebooks/{picture}", content=data) for picture, data in pictures),
@@ -148,7 +148,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
     parts, end = [], 0
     for link, path in linked(markdown, path_of(here)):
-        if path in files.src_uris:  # a picture out of a notebook: the link is as the site has it
+        if path in files.src_uris:  # a picture of a notebook: the link is already correct
             continue
         target = page_of(path)
         if target is None:

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What needs a GPU: builds the package, runs the tests, every kernel under compute-sanitizer, and the benchmarks.
+# Runs everything that needs a GPU: the build, the tests, every kernel under compute-sanitizer, and the benchmarks.
 # Each stage takes less than 10 minutes on an H200 with 16 cores and leaves <stage>.log.
 #
 #   tools/gpu_check.sh [build|test|sanitize|bench|counters|tune ...]     default: the first four
 #
 #   OUT              folder of the results (default: build/gpu); the bench stage writes results/<GPU>/<preset>.json
-#   PORTABLE         1: builds what every GPU but Hopper runs for the GPU here, a Hopper too, which then has neither
-#                    wgmma nor TMA; the other stages run that build (benchmarks/presets/portable.py times both)
+#   PORTABLE         1: builds the code for GPUs other than Hopper for the GPU here, even if it is a Hopper, which then
+#                    uses neither wgmma nor TMA; the other stages run that build (benchmarks/presets/portable.py times both)
 #   PYTHON           interpreter of an environment with torch for CUDA (default: python3)
 #   PYTEST           more arguments for the tests, such as "-x -k 'not cuda'"
-#   WORKERS          processes that share the tests where pytest-xdist is installed (default: 4)
+#   WORKERS          processes that share the tests if pytest-xdist is installed (default: 4)
 #   SANITIZERS       default: memcheck racecheck initcheck
 #   SANITIZE         kernels to run under them (default: all), SANITIZE_SECONDS for each tool (default: 150)
 #   BENCH            arguments of benchmarks/run.py, such as "weak_spots linear" (default: everything)
 #   TUNE             more arguments for benchmarks/fits/make_static_tables.py, such as "--op gemm --dtype float32"
-#   FASTGEMM_COMMIT  commit to store with the results where there is no git history
+#   FASTGEMM_COMMIT  commit to store with the results if there is no git history
 #
 # Exits with 0 when every stage passed, else with 1 after the last stage. Downloads nothing.
 set -uo pipefail
@@ -45,10 +45,10 @@ stage_test() {
   timeout --signal INT --kill-after 10 460 "$PYTHON" -m pytest -q --durations 15 "${more[@]}"
 }
 
-# racecheck can name wgmma_specialized where one lane arrives at a barrier for the reads of its warp, which is ordered
-# by __syncwarp(): the tool does not follow that order where copies by address fill the stage, and of copies by tensor
-# maps it sees nothing, not even races (compute-sanitizer 2025.3.1, driver 580.159, an H200).
-# Without torch's caching allocator every tensor is an allocation of its own, so that memcheck sees its bounds.
+# racecheck may report wgmma_specialized where one lane arrives at a barrier for the reads of its whole warp. __syncwarp()
+# orders these reads, but the tool does not see this if copies by address fill the stage. It sees no copies by tensor maps
+# at all, not even their races (compute-sanitizer 2025.3.1, driver 580.159, an H200).
+# Without torch's caching allocator every tensor is a separate allocation, so that memcheck sees its bounds.
 stage_sanitize() {
   local tool status=0
   for tool in ${SANITIZERS:-memcheck racecheck initcheck}; do
@@ -56,20 +56,20 @@ stage_sanitize() {
       compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
       "$PYTHON" tools/sanitize_cases.py ${SANITIZE:-} >"$OUT/$tool.txt" 2>&1 || status=1
     echo "== $tool"
-    # The first findings without their stacks on the host, then the end.
+    # The first findings, without host stacks, and the last lines.
     grep '^=========' "$OUT/$tool.txt" | grep -v 'Host Frame\|Saved host' | head -n 40
     tail -n 4 "$OUT/$tool.txt" # "N cases" where it reached its end
   done
   return $status
 }
 
-# What the pages show, in less than ten minutes; with BENCH only some presets.
+# Measures the figures of the pages in less than ten minutes; with BENCH only some presets.
 stage_bench() { "$PYTHON" benchmarks/run.py --device cuda --out "$OUT/results" ${BENCH:-}; }
 
-# The simulator's counters beside those of the GPU.
+# Compares the simulator's counters with those of the GPU.
 stage_counters() { "$PYTHON" tools/ncu_check.py --json "$OUT/counters.json"; }
 
-# Which kernel is fastest where, for csrc/core/static_tables.cpp.
+# Measures which kernel is fastest, for csrc/core/static_tables.cpp.
 stage_tune() {
   timeout 470 "$PYTHON" benchmarks/fits/make_static_tables.py --device cuda --no-cpp --json "$OUT/tuning.json" ${TUNE:-}
 }

@@ -1,11 +1,11 @@
-"""Hashes what the CUDA kernels of a build compute, so that two builds can be held against each other bit for bit.
+"""Hashes the results of the CUDA kernels of a build, so that two builds can be compared bit for bit.
 
     python tools/hash_results.py OUT.json                 every row, on simulated GPUs
     python tools/hash_results.py OUT.json --device cuda   on the GPU
     python tools/hash_results.py --compare OLD.json NEW.json
 
-Operands are seeded by the problem alone. With each hash stand the kernels that were launched: only where both
-builds launched the same ones must the bits agree. A row that rejects a problem leaves it out.
+Operands depend only on the problem. Each hash is stored with the kernels that were launched; the bits must
+agree only if both builds launched the same ones. Problems that a row rejects are left out.
 """
 
 from __future__ import annotations

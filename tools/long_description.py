@@ -1,7 +1,8 @@
-"""README.md as the description of the package on an index, where a link to a file of the repository leads nowhere.
+"""Makes README.md the description of the package on a package index, where relative links do not work.
 
-With the repository's address (``[project.urls] Repository`` in pyproject.toml) such links and pictures become
-absolute, of the tag of the version; without one their text stays and pictures go. Code stays as it is.
+With the repository's address (``[project.urls] Repository`` in pyproject.toml), links and pictures become
+absolute and lead to the tag of the version. Without it, only the text of links stays, and pictures are
+removed. Code stays unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 
 def repository() -> str | None:
-    """The address of the repository, where pyproject.toml names one."""
+    """The address of the repository, if pyproject.toml names one."""
     found = re.search(r'^Repository = "([^"]+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     return found and found.group(1).rstrip("/")
 
@@ -42,7 +43,7 @@ def long_description(readme: str, address: str | None, version: str) -> str:
 
 
 def relative_links(text: str) -> list[str]:
-    """What would lead nowhere."""
+    """The relative links, which would not work."""
     rest = FENCED.sub("", text)
     found = [m.group(2) for pattern in (PICTURE, LINK, TAG) for m in pattern.finditer(rest)]
     return found + [m.group(1) for m in ANCHOR.finditer(rest)]

@@ -2,9 +2,9 @@
 
     python tools/make_notebooks.py [NAME ...]   all of notebooks/*.ipynb, or those that begin with a name
 
-Cells run in order in a fresh kernel, and a notebook is written only when all of them have run. What depends on
-when and where it ran (times, versions of the kernel, identifiers of cells) is not kept, so that a change shows in
-the difference and nothing else does. CI executes them too, and keeps nothing (`make test-notebooks`).
+Cells run in order in a fresh kernel. A notebook is written only if all of them ran. Data that depend on when
+and where it ran (times, versions of the kernel, identifiers of cells) are removed, so that a diff shows only
+real changes. CI also executes the notebooks, without writing them (`make test-notebooks`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 def without_state(notebook: NotebookNode) -> NotebookNode:
-    """Leaves sources and outputs alone, numbers cells in order, and takes everything else away."""
+    """Keeps sources and outputs, numbers cells in order, and removes everything else."""
     notebook.metadata = NotebookNode(
         kernelspec=NotebookNode(KERNEL), language_info=NotebookNode(name="python")
     )
@@ -36,7 +36,7 @@ def without_state(notebook: NotebookNode) -> NotebookNode:
             continue
         executed += 1
         cell.execution_count = executed
-        # Progress and warnings of a library are not what the notebook says.
+        # Progress bars and warnings of libraries are not kept.
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         for output in cell.outputs:
             output.pop("metadata", None)

@@ -1,11 +1,11 @@
-"""Holds the simulator's counters against those of the hardware, launch by launch, on a GPU.
+"""Compares the simulator's counters with those of a GPU, launch by launch.
 
     python tools/ncu_check.py --json benchmarks/results/h100/counters.json
 
-Every own CUDA row of the kernel table runs twice on the same problems: on the simulator, every block counted, and
-on the GPU under Nsight Compute. Needs `ncu` on the PATH, and a package built with CUDA kernels and simulator.
-Fails if a counter differs for which tools/counter_check.py has no reason; tools/render_results.py makes a
-table of the file.
+Every own CUDA row of the kernel table runs twice on the same problems: on the simulator, with every block
+counted, and on the GPU under Nsight Compute. Needs `ncu` on the PATH, and a package built with CUDA kernels
+and simulator. Fails if a counter differs and tools/counter_check.py has no reason for it.
+tools/render_results.py makes a table from the file.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from torch import Tensor
 
 LIBRARY_LEVEL = 7
 KERNEL = re.compile(r"\w+_kernel\b")
-ALIGNMENT = 512  # as CUDA's allocator aligns: the kernels look at where in a line their operands begin
+ALIGNMENT = 512  # as of CUDA's allocator; kernels depend on the alignment of their operands
 Counts = dict[str, int]
 
-# What is compared: a counter by name, where the simulator has it (space, kinds of access, field of its sites), and
-# the metrics of the hardware that add up to it. Copies (cp.async) are loads there. Instructions and wavefronts in
-# shared memory are those that Nsight Compute shows by source line, from patched code: the counter at the banks
-# themselves also counts passes that collide with other traffic: up to 12 % more, in warp_specialized.
+# The counters to compare, by name: where the simulator has it (space, kinds of access, field of its sites),
+# and the metrics of the hardware that add up to it. The hardware counts copies (cp.async) as loads.
+# Instructions and wavefronts in shared memory are those that Nsight Compute shows per source line, from
+# patched code. The counter at the banks themselves is not used: it also counts passes that collide with other
+# traffic, up to 12 % more in warp_specialized.
 LSU = "l1tex__t_{}_pipe_lsu_mem_global_op_{}"
 PASSES = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{}"
 DONE = "smsp__sass_inst_executed_op_{}"
@@ -91,23 +92,24 @@ class Case:
 
 @dataclass(frozen=True)
 class Launch:
-    function: str  # the instantiation, or its template
+    function: str  # the instantiation or its template
     grid: tuple[int, ...]
     block: tuple[int, ...]
     counts: Counts
 
 
-# Several tiles of every kernel each way, and a size that fits none.
+# Sizes with several tiles of every kernel in each dimension, and a size that is a multiple of no tile.
 F32, F64, F16, BF16, I8 = torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8
 GEMM = (Gemm(256, 384, 128), Gemm(130, 200, 70), Gemm(128, 256, 192, F32, "TN"), Gemm(256, 384, 128, BF16))
 TRANSPOSE = (*(Transpose(512, 384, dtype) for dtype in (F32, F64, F16, I8)), Transpose(301, 515))
 ADD = (Add(256, 384), Add(256, 384, BF16), Add(255, 383))
-# Level 5 takes its kernel for small products below 211e6 multiply-adds (132 multiprocessors).
+# Below 211e6 multiply-adds level 5 takes its kernel for small products (132 multiprocessors).
 LARGE = {
     "cp_async": (*GEMM, Gemm(256, 256, 256), Gemm(640, 640, 640), Gemm(600, 700, 520, I8)),
     "warp_specialized": (Gemm(1024, 768, 272), Gemm(1000, 777, 301), Gemm(768, 1024, 288, F64)),
 }
-# Tensor cores: several tiles and steps, every type and both ways that operands run, and a size that fits none.
+# For tensor cores: several tiles and steps, every type, both layouts of operands, and a size that is a
+# multiple of no tile.
 TENSOR_CORES = (
     *(Gemm(256, 512, 256, BF16, layout) for layout in ("NN", "TT")),
     *(Gemm(256, 512, 256, dtype, "NT") for dtype in (I8, torch.int32, F64)),
@@ -129,7 +131,7 @@ def problems_of(row: fastgemm.KernelInfo) -> tuple[Problem, ...]:
 
 def cases() -> Iterator[Case]:
     for row in fastgemm.kernels(device="cuda"):
-        if row.level != LIBRARY_LEVEL and row.role != "shortcut":  # which launches other rows
+        if row.level != LIBRARY_LEVEL and row.role != "shortcut":  # a shortcut launches other rows
             yield from (Case(p, row.name) for p in problems_of(row) if row.takes(p.dtype))
 
 
@@ -142,7 +144,7 @@ def aligned(tensor: Tensor) -> Tensor:
 
 
 def prepare(case: Case, device: str) -> tuple[list[Tensor], Tensor]:
-    """Operands and room for the result."""
+    """Operands, and memory for the result."""
     problem, dtype = case.problem, case.problem.dtype
 
     def operand(rows: int, cols: int, stored_transposed: bool = False) -> Tensor:
@@ -180,7 +182,7 @@ def simulated_counts(sites: list[dict[str, Any]]) -> Counts:
 
 
 def simulate(case: Case, multiprocessors: int) -> list[Launch]:
-    from fastgemm import _simt  # what runs under ncu does without
+    from fastgemm import _simt  # here, because the run under ncu does not need it
 
     operands, out = prepare(case, "cpu")
     _simt.begin(count=True, raise_problems=True, multiprocessors=multiprocessors, max_blocks=0)
@@ -205,7 +207,7 @@ def simulate(case: Case, multiprocessors: int) -> list[Launch]:
 
 
 def run_all_on_gpu() -> None:
-    """What ncu looks at: every case once, one kernel after the other."""
+    """The workload for ncu: every case once."""
     for case in cases():
         run(case, *prepare(case, "cuda"))
     torch.cuda.synchronize()
@@ -216,7 +218,8 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def parse(output: str) -> list[Launch]:
-    """The table that `ncu --csv --page raw` prints: a line of names, one of units, then one a launch."""
+    """Parses the table of `ncu --csv --page raw`: a line of names, a line of units, then one line per
+    launch."""
     lines = output.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if begin is None:
@@ -239,7 +242,8 @@ def parse(output: str) -> list[Launch]:
 
 def measure() -> list[Launch]:
     metrics = ",".join(f"{metric}.sum" for *_, group in COUNTERS.values() for metric in group)
-    # The launches of this library alone, at whatever clock; the counters depend on neither clock nor caches.
+    # Only launches of this library. The clock is not fixed, because these counters depend on neither clock
+    # nor caches.
     command = [
         *("ncu", "--csv", "--page", "raw", "--print-units", "base", "--metrics", metrics),
         *("--clock-control", "none", "--cache-control", "none"),
@@ -256,7 +260,7 @@ def measure() -> list[Launch]:
 
 
 def compared(expected: list[tuple[Case, Launch]], found: list[Launch]) -> list[dict[str, Any]]:
-    """A record for each launch: what both counted, [simulator, hardware]."""
+    """A record for each launch, with the counts of both as [simulator, hardware]."""
     if len(expected) != len(found):
         raise SystemExit(f"ncu_check: {len(expected)} launches simulated, {len(found)} on the GPU")
     records = []
@@ -284,14 +288,14 @@ def versions() -> dict[str, Any]:
 
 
 def as_json(data: dict[str, Any]) -> str:
-    """A line for each launch."""
+    """JSON with one line per launch."""
     launches = ",\n".join(f"  {json.dumps(launch)}" for launch in data["launches"])
     environment = json.dumps(data["environment"], indent=1)
     return f'{{"environment": {environment},\n "launches": [\n{launches}\n]}}\n'
 
 
 def report_unexplained(records: list[dict[str, Any]]) -> int:
-    """1 if there is a difference that nobody has explained."""
+    """Prints the differences without an explanation. Returns 1 if there are any."""
     unexplained = 0
     for record in records:
         for name, why in counter_check.differences(record).items():

@@ -1,12 +1,13 @@
-"""Plants faults, one after the other, and says whether the check that is there to find each of them does.
+"""Plants faults, one after the other, and says whether the intended check finds each of them.
 
     tools/planted_faults.py list
     tools/planted_faults.py run cpu_packed_rows sharded_c    these
     tools/planted_faults.py run --all                        all of tests/planted
 
-A fault is tests/planted/NAME.patch: what is wrong in a sentence, `found by: COMMAND`, and a diff of a few lines.
-HEAD is checked out and built in build/planted/tree, once. There every command passes first. Then each patch is
-applied, what it touches is built again, and its command has to fail: by a failing test, and not because none ran.
+A fault is tests/planted/NAME.patch: a sentence about what is wrong, `found by: COMMAND`, and a diff of a few
+lines. HEAD is checked out and built once, in build/planted/tree. Every command must pass there first. Then
+each patch is applied, the changed parts are built again, and its command must fail: by a failing test, not
+because no test ran.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PATCHES = ROOT / "tests/planted"
 PLACE = ROOT / "build/planted"
 TREE = PLACE / "tree"
-LONGEST = 1200  # seconds of one command
-NOBODY = "nothing"  # of a fault that no check finds
-CTEST_FAILS, PYTEST_FAILS = 8, 1  # their exit statuses where a test fails; others say that none could run
+LONGEST = 1200  # seconds for one command
+NOBODY = "nothing"  # for a fault that no check finds
+CTEST_FAILS, PYTEST_FAILS = 8, 1  # their exit statuses if a test fails; other statuses mean that no test ran
 
 
 def needs_package(finder: str) -> bool:
@@ -63,7 +64,7 @@ def read_fault(path: Path) -> Fault:
 
 
 def environment() -> dict[str, str]:
-    """That of make test, with this Python's programs and the tree's package in front."""
+    """The environment of make test, with this Python's programs and the tree's package first."""
     put_first = {"PATH": Path(sys.executable).parent, "PYTHONPATH": TREE / "python"}
     changed = {name: f"{value}{os.pathsep}{os.environ.get(name, '')}" for name, value in put_first.items()}
     changed["FASTGEMM_CACHE_DIR"] = str(PLACE / "cache")
@@ -97,7 +98,7 @@ def prepare_tree() -> None:
 
 
 def build(log: Path) -> bool:
-    """The package. A finder by ctest builds its own programs."""
+    """Builds the package. A finder that runs ctest builds its own programs."""
     built = f"build/cmake-{sys.implementation.cache_tag}"
     again = f"cmake --build {built} -- --quiet && cmake --install {built}"
     first = "python setup.py --quiet build_ext --inplace"
@@ -128,7 +129,7 @@ def plant(fault: Fault) -> Outcome:
     start = time.monotonic()
     git("apply", str(fault.path))
     try:
-        if needs_package(fault.finder) and not build(log):  # also the fault before is built out of it
+        if needs_package(fault.finder) and not build(log):  # the fault before leaves the build, too
             return Outcome(fault, False, time.monotonic() - start, "does not build")
         status = shell(fault.finder, log)
     finally:
@@ -152,7 +153,7 @@ def table(outcomes: list[Outcome]) -> str:
 def run(faults: list[Fault], checks_first: bool) -> int:
     prepare_tree()
     for fault in faults:
-        git("apply", "--check", str(fault.path))  # one that does not apply ends the program, with its name
+        git("apply", "--check", str(fault.path))  # if a patch does not apply, the program ends and names it
     log = PLACE / "without_fault.log"
     log.unlink(missing_ok=True)
     finders = {fault.finder for fault in faults} - {NOBODY}

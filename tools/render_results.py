@@ -1,11 +1,11 @@
-"""Writes the tables and pictures of README.md and docs/*.md from benchmarks/results.
+"""Writes the tables and pictures in README.md and docs/*.md from benchmarks/results.
 
     python tools/render_results.py           rewrite what lies between the markers, and docs/img/
     python tools/render_results.py --check   write nothing; fail if anything would change
 
-What lies between <!-- NAME:begin --> and <!-- NAME:end --> is block NAME of a module of tools/render, whose BLOCKS
-say which file it is made from, and which tables, sentences and picture it has. A block whose file is not there is
-left empty.
+The text between <!-- NAME:begin --> and <!-- NAME:end --> is block NAME of a module of tools/render. The
+BLOCKS of the module say which file it is made from, and which tables, sentences and pictures it has. A block
+without a file is left empty.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Every own row of the kernel table that can run on this GPU, on small odd problems: for compute-sanitizer.
+"""Runs every own row of the kernel table that this GPU supports on small odd problems, for compute-sanitizer.
 
     compute-sanitizer --tool memcheck python tools/sanitize_cases.py [KERNEL ...]
 
-Results are compared with torch's on the CPU, so that a wrong one fails here as well. Sizes straddle the tiles of
-the kernels, offsets leave no operand aligned, and results with a leading dimension show writes that go astray.
+Results are compared with torch's on the CPU, so that wrong results also fail here. Sizes are not multiples of
+the kernels' tiles, offsets make operands unaligned, and results with a leading dimension show writes to wrong
+places.
 """
 
 from __future__ import annotations
@@ -20,31 +21,32 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 DTYPES += (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 WIDTHS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.complex128)
 GEMM_SIZES = ((1, 1, 1), (33, 65, 17), (130, 140, 70), (257, 129, 65), (64, 64, 300))
-LARGE_SIZES = ((1000, 777, 301), (640, 1024, 352))  # the large tiles of level 5: packed, and read in place
-ALIGNED_SIZE = (256, 384, 320)  # what level 6 reads and writes in place, by the tensor memory accelerator
-LINEAR_SIZES = ((5, 200, 96), (130, 72, 161), (256, 384, 320), (16, 24, 3000))  # the last one in parts of k
+LARGE_SIZES = ((1000, 777, 301), (640, 1024, 352))  # for level 5's large tiles: packed, and in place
+ALIGNED_SIZE = (256, 384, 320)  # level 6 reads and writes this in place, by the tensor memory accelerator
+LINEAR_SIZES = ((5, 200, 96), (130, 72, 161), (256, 384, 320), (16, 24, 3000))  # the last is split along k
 SYMMETRIC_SIZES = (
     (1, 9),
     (130, 70),
     (257, 65),
     (1300, 301),
     (1024, 384),
-)  # the last ones by a kernel of triangles
+)  # the last ones use a kernel for triangles
 TRANSPOSE_SIZES = ((1, 1), (33, 65), (130, 257), (64, 192))
 LIBRARY_LEVEL = 7
-# Kernels read whole vectors of 16 bytes, some of whose elements lie outside the matrix and are not used. initcheck
-# cannot tell: there what surrounds a matrix has a value, and extents are multiples of 16, so that no copy of an
-# operand in the workspace ends inside a vector. memcheck sees that all of a vector belongs to the allocation.
+# Kernels read whole vectors of 16 bytes. Some of their elements are outside of the matrix and are not used,
+# but initcheck cannot know this. For initcheck the memory around a matrix is therefore initialized, and sizes
+# are multiples of 16, so that no copy of an operand in the workspace ends inside a vector. memcheck still
+# checks that whole vectors are inside the allocation.
 INITCHECK = os.environ.get("SANITIZER") == "initcheck"
 surroundings = torch.zeros if INITCHECK else torch.empty
 EXTENT = 16 if INITCHECK else 1
 BY_RESIDUES = ("gemm crt torch.float64", "gemm symmetric torch.float64")
 LAYOUTS = tuple(itertools.product((False, True), repeat=2))
-LEAST_K = {("bf16x6", torch.float32): 80, ("crt", torch.float32): 80}  # below, the rows reject a product
+LEAST_K = {("bf16x6", torch.float32): 80, ("crt", torch.float32): 80}  # smaller k is rejected
 
 
 def draw(*shape: int, dtype: torch.dtype) -> Tensor:
-    """Small whole numbers: exact in every dtype and in any order of summation."""
+    """Small whole numbers, which are exact in every dtype and in any order of summation."""
     return torch.randint(0 if dtype == torch.uint8 else -3, 4, shape).to(dtype)
 
 
@@ -59,7 +61,7 @@ def shifted(x: Tensor, offset: int, transposed: bool = False) -> Tensor:
 
 def same(result: Tensor, expected: Tensor, what: str) -> None:
     result = result.cpu()
-    if what.startswith(BY_RESIDUES):  # an integer scaled by 2^100 and more, off by its rounding
+    if what.startswith(BY_RESIDUES):  # integers scaled by 2^100 or more, with rounding errors
         assert (result - expected).abs().max() < 1e-12, what
         result = result.round()
     if not torch.equal(result, expected):
@@ -78,7 +80,7 @@ def run_gemm(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
         a, b, c = draw(m, k, dtype=dtype), draw(k, n, dtype=dtype), draw(m, n, dtype=kind)
         if k < least_k:
             continue
-        if kernel == "crt" and dtype.is_floating_point:  # some tiles are left to other kernels
+        if kernel == "crt" and dtype.is_floating_point:  # so that other kernels compute some tiles
             a[:9, : k // 2], b[k // 2 :, :9] = 0, 0
         product = a.double() @ b.double()
         operands = shifted(a, 1, trans_a), shifted(b, 2, trans_b)
@@ -124,7 +126,7 @@ def run_symmetric(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
 
 
 def run_linear(row: fastgemm.KernelInfo, dtype: torch.dtype) -> int:
-    """The epilogue in a kernel or in the pass after it, on operands that lie as those of a layer do."""
+    """Tests the epilogue, in a kernel or in the pass after it, on operands laid out as in a layer."""
     kernel, count = row.name, 0
     choice = {"kernel": kernel} | ({"precision": row.precision} if dtype == torch.float32 else {})
     for i, size in enumerate(LINEAR_SIZES):

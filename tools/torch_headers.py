@@ -1,13 +1,15 @@
-"""Fetches the headers of the versions of torch for which a wheel holds overrides (csrc/torch/override).
+"""Downloads the headers of the versions of torch for which a wheel has override libraries
+(csrc/torch/override).
 
     python tools/torch_headers.py                 # of all that a release supports
     python tools/torch_headers.py 2.12            # of one, 2.12.0
     python tools/torch_headers.py --machine aarch64    # for another architecture, with the library to link
 
-Prints their folders, separated by ';', as FASTGEMM_OVERRIDE_TORCHES takes them: the installed torch where it
-is that version, else <folder>/<version> with version.py and include/; for another architecture always
-<folder>/<machine>/<version>, with lib/libtorch_cpu.so too. pip downloads the whole wheel (530 MB, of
-which 39 MB of headers are kept) from the index that it is set up with. What is there is not fetched again.
+Prints their folders, separated by ';', for FASTGEMM_OVERRIDE_TORCHES. If the installed torch has the version,
+its folder is used. Otherwise it is <folder>/<version>, with version.py and include/. For another architecture
+it is always <folder>/<machine>/<version>, which also has lib/libtorch_cpu.so. pip downloads the whole wheel
+from its configured index: 530 MB, of which 39 MB of headers are kept. Existing folders are not downloaded
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-# Of each minor version that a release supports, the first: 2.12.1 has the same headers.
+# The first release of each supported minor version; 2.12.1 has the same headers as 2.12.0.
 TORCHES = ("2.11.0", "2.12.0", "2.13.0", "2.14.0", "2.15.0")
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "torch-headers"
 
@@ -34,14 +36,14 @@ def minor(version: str) -> str:
 
 
 def release(given: str) -> str:
-    """2.11.0 of 2.11, which pip takes for the same version."""
+    """The full version: 2.11.0 for 2.11, which pip treats as equal."""
     if not re.fullmatch(r"\d+\.\d+(\.\d+)?", given):
         raise argparse.ArgumentTypeError(f"{given!r} is no version of torch such as {TORCHES[0]}")
     return given if given.count(".") == 2 else f"{given}.0"
 
 
 def version_in(folder: Path) -> str | None:
-    """Of the torch whose package folder this is, without its local part: 2.13.0 of 2.13.0+cpu."""
+    """The version of the torch in this package folder, without the local part: 2.13.0 for 2.13.0+cpu."""
     with contextlib.suppress(OSError):
         found = re.search(r"^__version__ = '([^'+]+)", (folder / "version.py").read_text(), re.MULTILINE)
         return found and found.group(1)
@@ -55,7 +57,7 @@ def installed() -> Path | None:
 
 def download(version: str, to: Path, machine: str | None) -> Path:
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps"]
-    # torch's wheels have been manylinux_2_28 since 2.6.
+    # Since 2.6 torch's wheels are manylinux_2_28.
     platform = ["--platform", f"manylinux_2_28_{machine}"] if machine else []
     command = [*pip, *platform, "--only-binary", ":all:", "--dest", str(to), f"torch=={version}"]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
@@ -69,7 +71,8 @@ def download(version: str, to: Path, machine: str | None) -> Path:
 
 
 def fetch(version: str, folder: Path, machine: str | None = None) -> Path:
-    """The headers of a version, complete or not there at all; of another machine with what is linked."""
+    """Downloads the headers of a version; for another machine also the library to link. Never leaves a part
+    of them."""
     folder = folder / (machine or "")
     target = folder / version
     wanted = ("torch/version.py", "torch/include/", *(["torch/lib/libtorch_cpu.so"] if machine else []))

@@ -1,6 +1,6 @@
-"""Uses fastgemm under the torch of this environment, with nothing else installed: tools/check_torches.sh runs it.
+"""Uses fastgemm with the torch of this environment and no other packages. tools/check_torches.sh runs it.
 
-Says what a patch costs: the least of many times of one call, inside of it and outside in turns.
+Prints the cost of a patch: the minimum of many times of one call, inside and outside of the patch in turns.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def patches() -> None:
 
 
 def errors() -> None:
-    """Those of the ops are of the types that their documentation says; in a patch they are torch's."""
+    """The ops raise the documented errors; in a patch, torch's errors are raised."""
     refused = ValueError, "fastgemm: inner sizes differ: a is (37, 65), b is (37, 65)"
     for op in (torch.ops.fastgemm.gemm, torch.ops.fastgemm._gemm, torch.ops.fastgemm._matmul):
         assert raised(lambda op=op: op(A, A)) == refused
@@ -106,7 +106,7 @@ def costs() -> None:
     x = torch.randn(16, 16)
     for name, call in {"mm of 16 x 16": lambda: torch.mm(x, x), "add of 16 x 16": lambda: x + x}.items():
         outside, inside = [], []
-        for _ in range(1000):  # short ones, of which some are disturbed by nothing else
+        for _ in range(1000):  # many short ones, so that some are undisturbed
             outside.append(microseconds(call))
             with fastgemm.patch():
                 inside.append(microseconds(call))

@@ -1,4 +1,5 @@
-"""Uses an installed package that was not built here, with torch alone: tools/check_wheels.sh runs it.
+"""Uses an installed package that was not built here, with torch and no other packages. tools/check_wheels.sh
+runs it.
 
 python tools/use_wheel.py SECONDS      how long the installation took, to print it with the rest
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "nvcc", "cmake", "ninja")
-NOTHING = 0.1  # of the time of an op that is no product: what differs from nothing no more than runs do
+NOTHING = 0.1  # of an op's time: smaller differences are noise
 
 
 def seconds(body, runs: int = 500) -> float:
@@ -27,8 +28,8 @@ def seconds(body, runs: int = 500) -> float:
 
 
 def cost_of_a_patch(fastgemm) -> None:
-    """An op that is no product is as fast inside of a patch as outside: by the least of many times, in turns,
-    since others may be using the machine."""
+    """Checks that an op that is no product is as fast inside of a patch as outside. It compares minima of
+    many times, taken in turns, because others may be using the machine."""
     x = torch.randn(64, 64)
     outside, inside = [], []
     for _ in range(60):

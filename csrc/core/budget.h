@@ -15,13 +15,13 @@ inline constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 size_t workspace_limit();
 void set_workspace_limit(size_t);
 
-// Context::allocate throws it. Launchers do not catch it, and they allocate before they write into the
-// result, so that another kernel may still be tried.
+// Thrown by Context::allocate. Launchers do not catch it, and they allocate before they write the result, so
+// that another kernel can still be tried.
 class OutOfWorkspace : public std::bad_alloc {
  public:
   OutOfWorkspace(size_t needed, std::string why) : needed_(needed), why_(std::move(why)) {}
   const char* what() const noexcept override { return why_.c_str(); }
-  size_t needed() const { return needed_; }  // bytes in all, up to the request that was refused
+  size_t needed() const { return needed_; }  // all bytes of the call, including the request that was refused
 
  private:
   size_t needed_;

@@ -21,7 +21,7 @@ const char* rounds_to(Precision precision) {
   }
 }
 
-// Why a row does not take a problem, whatever the framework's flags say.
+// Why a row cannot compute a problem, regardless of the framework's flags.
 const char* why_unfit(const Kernel& k, const GemmProblem& p) {
   if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision)
     return rounds_to(k.precision);
@@ -32,10 +32,10 @@ const char* why_unfit(const Kernel&, const Problem&) {
   return nullptr;
 }
 
-// Whether a 16-bit product would be rounded before the pass that its epilogue is left to. Such a row runs
-// where it is named; a level or an open choice do without it.
+// Whether a product would be rounded to 16 bits before its epilogue pass, and so twice. Such a row runs only
+// by name; a level or level=None does not pick it.
 bool rounds_before_pass(const Kernel& k, const GemmProblem& p) {
-  if (!leaves_pass(k, p) || (p.out_type != DType::f16 && p.out_type != DType::bf16)) return false;
+  if (!needs_pass(k, p) || (p.out_type != DType::f16 && p.out_type != DType::bf16)) return false;
   GemmProblem wide = p;
   wide.out_type = DType::f32;
   return k.rejects && k.rejects(wide);
@@ -64,21 +64,21 @@ const char* why_flagged(const Kernel&, const Problem&) {
   return nullptr;
 }
 
-// Nothing is multiplied: what a row would take neither matters nor is known.
+// Nothing is multiplied, so the time of a row neither matters nor is known.
 bool is_empty(const GemmProblem& p) { return p.batch == 0 || p.m == 0 || p.n == 0 || p.k == 0; }
 
-// What a pass adds to a product: C is read and written once more, in float32 at least once of both. A launch
-// costs 2 us where kernels follow each other.
+// The time of the epilogue pass after a product. It reads and writes C once; the estimate is 8 bytes an
+// element, 16 for float64. `start` is the cost of a launch.
 double pass_seconds(const Kernel& k, const GemmProblem& p, double bandwidth, double start) {
-  if (!leaves_pass(k, p)) return 0;
+  if (!needs_pass(k, p)) return 0;
   const double bytes = double(p.batch) * double(p.m) * double(p.n) * (p.out_type == DType::f64 ? 16 : 8);
   return start + bytes / bandwidth;
 }
 
-// On a CPU of a type that was not measured an own kernel has to be predicted to be faster than the framework
-// by this much: where both are close, the choice between them is noise, and the framework's results stay as
-// they were. At random sizes of all types, choices by 1, 1.05 and 1.1 are 3, 4 and 5 % slower than the
-// fastest kernel in the mean.
+// On a CPU type that was not measured, an own kernel replaces the framework's only if its prediction is
+// better by this factor. Where both are close the choice would be noise, and keeping the framework's kernel
+// keeps its results. At random sizes of all types, choices by 1, 1.05 and 1.1 are on average 3, 4 and 5 %
+// slower than the fastest kernel.
 constexpr double kWorthLeaving = 1.05;
 
 }  // namespace
@@ -92,7 +92,7 @@ bool depends_on_flags(Op op, Device device, DType type) {
 
 double predicted(const Kernel& k, const GemmProblem& p) {
   if (!k.predict || is_empty(p)) return std::numeric_limits<double>::infinity();
-  constexpr double kOfBandwidth = 0.75;  // as the mirror of symmetric results
+  constexpr double kOfBandwidth = 0.75;  // the same as for the mirror pass of symmetric results
   const Gpu& gpu = current_gpu();
   return k.predict(p, gpu) + pass_seconds(k, p, kOfBandwidth * gpu.bandwidth, 2e-6);
 }
@@ -134,7 +134,7 @@ template std::string obstacle(const Kernel&, const AddProblem&);
 template bool can_run(const Kernel&, const AddProblem&, bool);
 template bool can_run(const Kernel&, const AddProblem&);
 
-bool leaves_pass(const Kernel& k, const GemmProblem& p) {
+bool needs_pass(const Kernel& k, const GemmProblem& p) {
   return p.epilogue.asked() && (p.k == 0 || !k.fuses || !k.fuses(p));
 }
 

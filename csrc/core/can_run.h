@@ -1,4 +1,4 @@
-// Whether a row of the table can run a problem here, and how long it would take: what a choice is made from.
+// Whether a row of the table can run a problem here, and how long it would take. Kernels are chosen by these.
 #pragma once
 
 #include <limits>
@@ -8,26 +8,26 @@
 
 namespace fastgemm {
 
-// The row of torch itself, and whether its global flags may let it round more than was asked for; then its
-// product does not count.
+// is_framework: whether this is the row of torch itself. depends_on_flags: whether torch's global flags may
+// make its products of this type less precise than asked for; then its row is not used.
 bool is_framework(const Kernel&);
 bool depends_on_flags(Op, Device, DType);
 
 // Problem is GemmProblem, TransposeProblem or AddProblem.
 
-// Why this row cannot run this problem in this process; empty when it can.
+// Why this row cannot run this problem in this process; empty if it can.
 template <class Problem>
 std::string obstacle(const Kernel&, const Problem&);
 
-// Whether a row can run a problem; with `flags_allow`, if the framework's flags allow its product, or if they
-// do not.
+// Whether a row can run a problem. With `flags_allow`, the framework's flags are not asked: the argument says
+// whether they allow its product.
 template <class Problem>
 bool can_run(const Kernel&, const Problem&);
 template <class Problem>
 bool can_run(const Kernel&, const Problem&, bool flags_allow);
 
-// How long a row would take, with the pass that it leaves; infinity where that is not known. With threads: on
-// a CPU.
+// How long a row would take, including its epilogue pass if it needs one; infinity if unknown. With threads:
+// on a CPU.
 double predicted(const Kernel&, const GemmProblem&);
 double predicted(const Kernel&, const GemmProblem&, int threads);
 template <class Problem>
@@ -35,7 +35,7 @@ double predicted(const Kernel&, const Problem&, int = 0) {
   return std::numeric_limits<double>::infinity();
 }
 
-// Whether a row leaves the epilogue of a problem to a pass (finish.h).
-bool leaves_pass(const Kernel&, const GemmProblem&);
+// Whether the epilogue of a problem needs a pass after this row (epilogue_pass.h).
+bool needs_pass(const Kernel&, const GemmProblem&);
 
 }  // namespace fastgemm

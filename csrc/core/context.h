@@ -1,4 +1,4 @@
-// What a launcher may ask of its caller, so that kernels know nobody but core.
+// What a launcher may ask of its caller. Kernels depend on this interface only, not on torch.
 #pragma once
 
 #include <cstddef>
@@ -19,25 +19,25 @@ class Context {
   // CPU threads that parallel() may use, at least 1.
   virtual int threads() const { return 1; }
 
-  // Calls task(0) ... task(tasks - 1), each once, on up to threads() threads, and returns when all are
-  // done, or the call is stopped. Tasks must not wait for each other: on one thread they run in turn. An
-  // exception is passed on.
+  // Calls task(0) ... task(tasks - 1), each once, on up to threads() threads, and returns when all are done
+  // or the call is stopped. Tasks must not wait for each other: on one thread they run one after the other.
+  // An exception of a task is thrown again here.
   virtual void parallel(int64_t tasks, const std::function<void(int64_t)>& task) {
     for (int64_t i = 0; i < tasks && !stopped(); ++i) task(i);
   }
 
-  // Scratch memory, 64-byte aligned, valid until the op returns; reused from call to call. Call it from
+  // Scratch memory, 64-byte aligned, valid until the op returns, and reused from call to call. Call it from
   // the launching thread only, before parallel() and before the result is written. Throws OutOfWorkspace
-  // (core/budget.h), which makes level=None take another kernel.
+  // (core/budget.h); level=None then tries another kernel.
   virtual void* allocate(size_t bytes) = 0;
 
-  // The caller's own product and transposed copy, which are rows of level 7.
+  // The product and the transposed copy of the calling framework (torch), which are rows of level 7.
   virtual void callers_gemm(const GemmProblem&) = 0;
   virtual void callers_transpose(const TransposeProblem&) = 0;
 
-  // Whether the call is to end with its work half done: by Ctrl-C, or because its time is over
-  // (core/interrupt.h). A task that takes long asks between blocks, on whichever thread it runs, and returns.
-  // Nobody sees what it leaves unwritten, because the op throws.
+  // Whether the call must end early: because of Ctrl-C, or because its time limit has passed
+  // (core/interrupt.h). A long task asks this between blocks, on any thread, and returns if it is true. The
+  // op then throws, so that nobody uses the incomplete result.
   virtual bool stopped() { return false; }
 };
 

@@ -16,8 +16,8 @@
 namespace fastgemm {
 namespace {
 
-// Cycles a second as the system states them: the highest clock of its driver, or the one in the processor's
-// name ("@ 2.60GHz"). Virtual machines often say neither.
+// The clock in Hz as the system states it: the driver's maximum, CPUID's maximum, or the number in the
+// processor's name ("@ 2.60GHz"). Virtual machines often state none of them.
 double stated_clock() {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
   if (double kilohertz = 0; file >> kilohertz && kilohertz > 0) return kilohertz * 1e3;
@@ -29,8 +29,8 @@ double stated_clock() {
   return 3e9;
 }
 
-// How many vector multiply-adds a core starts in a cycle. With 512 bits Zen 4 takes two cycles for each of
-// its two units, and Intel's processors for notebooks and desktops have but one unit.
+// How many vector multiply-adds a core starts per cycle. With 512 bits Zen 4 has two units that need two
+// cycles each, and Intel's notebook and desktop processors have only one unit.
 double issue_of(const CpuFeatures& f) {
   constexpr std::array kOneUnit = {0x66, 0x7d, 0x7e, 0x8c, 0x8d, 0xa7};  // Cannon, Ice, Tiger, Rocket Lake
   if (f.isa() == Isa::avx512) {
@@ -38,7 +38,7 @@ double issue_of(const CpuFeatures& f) {
     return std::ranges::find(kOneUnit, f.model) != kOneUnit.end() ? 1 : 2;
   }
   if (f.isa() == Isa::avx2) return f.vendor == "AuthenticAMD" && f.family == 0x17 && f.model < 0x30 ? 1 : 2;
-  return 1;  // a multiplication and an addition
+  return 1;  // no FMA: a multiplication and an addition
 }
 
 int usable_cores() {
@@ -69,8 +69,8 @@ Cpu detect() {
   c.cores = usable_cores();
   c.clock = stated_clock();
   c.l2 = int64_t(caches.l2), c.l3 = int64_t(caches.l3);
-  // One core keeps about 20 GB/s under way; all of them share two channels at least, and in servers have 5
-  // GB/s each.
+  // One core reaches about 20 GB/s. All cores share at least two memory channels; in servers there are about
+  // 5 GB/s for each core.
   c.core_bandwidth = 20e9;
   c.bandwidth = std::max(40e9, 5e9 * c.cores);
   return c;
@@ -87,7 +87,7 @@ const Cpu& current_cpu() {
 }
 
 void set_current_cpu(const Cpu* cpu) {
-  // Callers may hold references to earlier ones.
+  // Earlier values are kept, because callers may hold references to them.
   static std::vector<std::unique_ptr<const Cpu>> kept;
   if (cpu) cpu = kept.emplace_back(std::make_unique<const Cpu>(*cpu)).get();
   replaced.store(cpu, std::memory_order_release);

@@ -33,14 +33,14 @@ Registers cpuid(unsigned leaf, unsigned subleaf = 0) {
   return r;
 }
 
-// Which register files the operating system saves on a context switch (XCR0).
+// The register files that the operating system saves on a context switch (XCR0).
 uint64_t enabled_state() {
   unsigned lo, hi;
   __asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
   return (uint64_t{hi} << 32) | lo;
 }
 
-// Linux hands out the 8 KiB AMX tile state only on request (ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+// Linux gives a process the 8 KiB AMX tile state only on request (ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 bool request_amx() {
 #if defined(__linux__)
   return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
@@ -95,7 +95,8 @@ CpuFeatures detect() {
   return f;
 }
 #elif defined(__aarch64__) && defined(__linux__)
-// What Linux lets programs use. The bits are fixed by its interface; older headers do not name them.
+// The units that Linux lets programs use. The bits are fixed by its interface; older headers do not name
+// them.
 CpuFeatures detect() {
   constexpr unsigned long kI8mm = 1ul << 13, kBf16 = 1ul << 14;  // HWCAP2_I8MM, HWCAP2_BF16
   const unsigned long units = getauxval(AT_HWCAP2);
@@ -123,8 +124,8 @@ CpuFeatures capped() {
   return f;
 }
 
-// Bytes of a cache of processor 0 as Linux lists it ("32768K"), or 0. glibc's sysconf counts the L3 of a
-// whole AMD socket, several times what the cores of one die share.
+// The size in bytes of a cache of processor 0 as Linux lists it ("32768K"), or 0. glibc's sysconf instead
+// counts the L3 of a whole AMD socket, several times what the cores of one die share.
 size_t listed_size(int index) {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
   size_t size = 0;

@@ -1,4 +1,4 @@
-// The instruction sets and caches of this processor, read once (by CPUID, on aarch64 from Linux), and the
+// The instruction sets and caches of this processor, read once (by CPUID; on aarch64 from Linux), and the
 // instruction set to use.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace fastgemm {
 
-// Instruction sets the CPU kernels are compiled for, in ascending order. Each includes the ones before.
+// The instruction sets that CPU kernels are compiled for. Each includes the ones before it.
 enum class Isa { baseline, avx2, avx512 };
 
 struct CpuFeatures {
@@ -15,13 +15,13 @@ struct CpuFeatures {
   bool avx512 = false;       // F, BW, DQ, VL
   bool avx512_vnni = false;  // vpdpbusd
   bool avx512_bf16 = false;  // vdpbf16ps
-  bool avx512_fp16 = false;  // no kernel of this library uses it, but others do
-  bool amx_bf16 = false;     // tile matrix units; the operating system's permission included
+  bool avx512_fp16 = false;  // other libraries use it, this one does not
+  bool amx_bf16 = false;     // matrix tiles, with the operating system's permission
   bool amx_int8 = false;
   bool neon_bf16 = false;  // aarch64's bfmmla (FEAT_BF16)
   bool neon_i8mm = false;  // and smmla (FEAT_I8MM)
   std::string vendor;      // "AuthenticAMD"
-  std::string brand;       // as CPUID spells it
+  std::string brand;       // as CPUID returns it
   int family = 0, model = 0;
   int max_megahertz = 0;  // 0: the processor does not say
 
@@ -29,11 +29,11 @@ struct CpuFeatures {
   std::string list() const;  // "avx2 avx512 avx512_vnni"; on aarch64 "bf16 i8mm"
 };
 
-// The features found, capped by the environment variable FASTGEMM_CPU_ISA (baseline, avx2, avx512 =
-// without the units for bfloat16 and int8, or native). Read once; tests use it to run every variant.
+// The features found, limited by the environment variable FASTGEMM_CPU_ISA: baseline, avx2, avx512 (without
+// the units for bfloat16 and int8) or native. It is read once. Tests use it to run every variant.
 const CpuFeatures& cpu_features();
 
-// The features found, whatever that variable says.
+// The features found, without that limit.
 const CpuFeatures& detected_cpu_features();
 
 struct CpuCaches {

@@ -1,4 +1,4 @@
-// The right side of a complex product, written as the rows of a real one.
+// The right operand of a complex product, expanded to the rows of a real operand.
 #pragma once
 
 #include "core/context.h"
@@ -6,11 +6,11 @@
 
 namespace fastgemm {
 
-// Each row b of src, or of its conjugate, becomes two rows of dst: b, and i b (with `turns_back` -i b). Only
-// signs change, so that NaN and infinity pass as they are. src: (rows, cols) of any strides, dst: (2 rows,
-// cols), matrices without gaps; strides in complex elements.
+// Each row b of src, or of its conjugate, becomes two rows of dst: b and i b (-i b with `turns_back`). Only
+// signs change, so that NaN and infinity keep their values. src: (rows, cols), any strides; dst: (2 rows,
+// cols), without gaps. Strides count complex elements.
 struct DoubledRows {
-  int part_bytes = 4;  // of a real or imaginary part: 2, 4 or 8
+  int part_bytes = 4;  // size of a real or imaginary part: 2, 4 or 8
   bool conjugates = false, turns_back = false;
   int64_t batch = 1, rows = 0, cols = 0;
   ConstMatrix src;

@@ -1,5 +1,5 @@
-// What is made of a product before it is rounded: out = activation(product + bias) + residual, where the
-// residual is the matrix c of the problem. One header for hosts, GPUs and the simulator.
+// The epilogue of a product, applied before rounding: out = activation(product + bias) + residual. The
+// residual is the matrix c of the problem. CPU code, GPU code and the simulator share this header.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 #if defined(__CUDACC__)
 #define FASTGEMM_ANYWHERE __host__ __device__ __forceinline__
 #else
-// Never out of line: files that are compiled for several instruction sets share it.
+// Always inline: files compiled for different instruction sets must not share one copy.
 #define FASTGEMM_ANYWHERE inline __attribute__((always_inline))
 #endif
 
@@ -17,16 +17,16 @@ namespace fastgemm {
 enum class Activation : uint8_t { none, relu, gelu, gelu_tanh, silu };
 inline constexpr int kActivations = 5;
 
-// A row of bias has row_stride 0; of a product that is computed as its transpose it is a column. Elements
-// have the type of the result.
+// A bias along the rows has row_stride 0. In a product that is computed as its transpose, the bias is a
+// column. Its elements have the type of the result.
 struct Epilogue {
   Activation activation = Activation::none;
-  bool has_bias = false;  // known before the address is
+  bool has_bias = false;  // set before the address is known
   const void* bias = nullptr;
   int64_t bias_row_stride = 0, bias_col_stride = 0;
 
   FASTGEMM_ANYWHERE bool asked() const { return activation != Activation::none || has_bias; }
-  // That of the part of C from (row, column) on.
+  // The epilogue of the part of C that begins at (row, column).
   template <class Bias>
   Epilogue at(int64_t row, int64_t column) const {
     Epilogue e = *this;
@@ -36,9 +36,8 @@ struct Epilogue {
   Epilogue transposed() const { return {activation, has_bias, bias, bias_col_stride, bias_row_stride}; }
 };
 
-// The activations as PyTorch defines them, by the functions of the C library: for passes that memory bounds,
-// and for float32 on GPUs. Others that multiply have shorter forms (cuda/device/activation.cuh,
-// cpu/gemm/activation.h).
+// The activations as PyTorch defines them, by functions of the C library. Memory-bound passes use them, and
+// float32 on GPUs. Other kernels use cheaper forms (cuda/device/activation.cuh, cpu/gemm/activation.h).
 FASTGEMM_ANYWHERE float erf_of(float x) { return erff(x); }
 FASTGEMM_ANYWHERE double erf_of(double x) { return erf(x); }
 FASTGEMM_ANYWHERE float exp_of(float x) { return expf(x); }
@@ -47,13 +46,13 @@ FASTGEMM_ANYWHERE float tanh_of(float x) { return tanhf(x); }
 FASTGEMM_ANYWHERE double tanh_of(double x) { return tanh(x); }
 
 inline constexpr double kInverseSqrt2 = 0.70710678118654752440;
-inline constexpr double kSqrt2OverPi = 0.79788456080286535588, kCubic = 0.044715;  // of gelu's tanh form
+inline constexpr double kSqrt2OverPi = 0.79788456080286535588, kCubic = 0.044715;  // for gelu's tanh form
 
 template <class T>
 FASTGEMM_ANYWHERE T activate(Activation activation, T x) {
   switch (activation) {
     case Activation::relu:
-      return x < T(0) ? T(0) : x;  // NaN stays
+      return x < T(0) ? T(0) : x;  // keeps NaN
     case Activation::gelu:
       return T(0.5) * x * (T(1) + erf_of(x * T(kInverseSqrt2)));
     case Activation::gelu_tanh:

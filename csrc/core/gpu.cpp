@@ -5,20 +5,20 @@
 namespace fastgemm {
 namespace {
 
-// Of one multiprocessor, by the first compute capability that has it.
+// The rates and sizes of one multiprocessor, from this compute capability on.
 struct Architecture {
   int capability;
-  int shared_kib;                                                // of a block
-  double float64, float32, int32;                                // multiply-adds a cycle
+  int shared_kib;                                                // most for a block
+  double float64, float32, int32;                                // multiply-adds per cycle
   double tensor_float64, tensor_tf32, tensor_half, tensor_int8;  // the same
-  // Of the largest GPU on the market, for nominal_gpu().
+  // The largest GPU of this architecture, for nominal_gpu().
   int l2_mib;
   double gigahertz, gigabytes;
 };
 
-// Those of 10.x and 11.0 are what mma.sync is taken to do, A100's rates: their full rates need instructions
-// that no kernel here has. A100; RTX 3090; Jetson Orin; RTX 4090; H100; B200; B300; Jetson Thor; RTX 5090;
-// DGX Spark.
+// In this order: A100; RTX 3090; Jetson Orin; RTX 4090; H100; B200; B300; Jetson Thor; RTX 5090; DGX Spark.
+// The tensor rates of 10.x and 11.0 are A100's, an assumption for mma.sync: their full rates need
+// instructions that no kernel here uses.
 constexpr Architecture kArchitectures[] = {
     {80, 163, 32, 64, 64, 64, 512, 1024, 2048, 40, 1.410, 2039},
     {86, 99, 2, 128, 64, 0, 128, 256, 1024, 6, 1.695, 936},
@@ -32,7 +32,7 @@ constexpr Architecture kArchitectures[] = {
     {121, 99, 2, 128, 128, 0, 128, 256, 1024, 24, 2.418, 273},
 };
 
-// That of the highest capability known up to this one.
+// The entry with the highest known capability that is not above this one.
 const Architecture& architecture(int capability) {
   const Architecture* found = kArchitectures;
   for (const Architecture& a : kArchitectures)
@@ -45,8 +45,8 @@ const Architecture& architecture(int capability) {
 double multiply_adds(const Gpu& gpu, Unit unit, DType type) {
   const Architecture& a = architecture(gpu.capability);
   const bool tensor = unit == Unit::tensor;
-  // Of what wgmma does mma.sync reaches less than two thirds on Hopper, however it is fed
-  // (docs/tensor_cores.md); float64 has no wgmma.
+  // On Hopper mma.sync reaches less than two thirds of wgmma's rate, whatever feeds it
+  // (docs/tensor_cores.md). float64 has no wgmma.
   if (tensor && a.capability == 90 && !gpu.wgmma && type != DType::f64) {
     constexpr double kByMmaSync = 0.63;
     return kByMmaSync * multiply_adds({.capability = 90, .wgmma = true}, unit, type);
@@ -65,7 +65,7 @@ double multiply_adds(const Gpu& gpu, Unit unit, DType type) {
     case DType::u8i8:
     case DType::i8u8:
       return tensor ? a.tensor_int8 : a.int32;
-    case DType::i64:  // three multiply-adds of 32 bits, one of which takes two registers
+    case DType::i64:  // three 32-bit multiply-adds; one of them writes two registers
       return tensor ? 0 : a.int32 / 4;
     default:
       return tensor ? 0 : a.int32;

@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr Clock::duration kInterval = 50ms;
-// Asking may have to wait, in Python for the interpreter's lock: it takes a twentieth of the time at most.
+// Asking may have to wait for Python's interpreter lock. It therefore gets at most a twentieth of the time.
 constexpr int kShare = 20;
 
 std::atomic<const Interruption*> interruption = nullptr;

@@ -1,4 +1,4 @@
-// How long work on the CPU ends before it is done: by Ctrl-C, or because the time that it was given is over.
+// Ends long work on the CPU early: on Ctrl-C, or when its time limit has passed.
 #pragma once
 
 #include <atomic>
@@ -8,33 +8,33 @@
 
 namespace fastgemm {
 
-// What a call throws that is still at work when the time limit of its thread is over.
+// Thrown by a call that is still running when the time limit of its thread has passed.
 struct TimeLimitPassed : std::runtime_error {
   TimeLimitPassed() : std::runtime_error("fastgemm: stopped, because its time limit is over") {}
 };
 
-// Gives the calls that this thread makes from now on so many seconds together. Infinity: as long as they
-// take.
+// From now on, all calls of this thread together may take this many seconds. Infinity: no limit.
 void set_time_limit(double seconds);
 
-// How the program around the library ends a call. `requested` is asked on the thread that made the call, some
-// 20 times a second; after it said yes, that thread calls `raise`, which throws.
+// How the host program ends a call. The calling thread calls `requested` about 20 times a second. When it
+// returns true, that thread calls `raise`, which throws.
 struct Interruption {
   bool (*requested)();
   void (*raise)();
 };
-void set_interruption(const Interruption*);  // lives as long as the process
+void set_interruption(const Interruption*);  // it must live as long as the process
 
-// Of one call: whether it is to stop. It belongs to the thread that makes it.
+// Tells whether one call must stop. It belongs to the thread that made the call.
 class Poll {
  public:
-  // For any thread that works on the call, between blocks of work. It costs the calling thread a look at the
-  // clock, 25 ns, and the others less.
+  // Any thread that works on the call asks this between blocks of work. The calling thread reads the clock,
+  // which costs 25 ns; the others pay less.
   bool stopped() {
     return stopped_.load(std::memory_order_relaxed) ||
            (std::this_thread::get_id() == caller_ && is_requested());
   }
-  // For the calling thread, when no other works on the call any more: throws if stopped() has been true.
+  // The calling thread calls this when no other thread works on the call any more. Throws if stopped() was
+  // true.
   void check() const {
     if (stopped_.load(std::memory_order_relaxed)) [[unlikely]]
       raise();
@@ -49,7 +49,7 @@ class Poll {
   const std::thread::id caller_ = std::this_thread::get_id();
   std::atomic<bool> stopped_ = false;
   bool late_ = false;
-  Clock::time_point next_{};  // when to ask; the first look at the clock sets it
+  Clock::time_point next_{};  // when to ask next; set when the clock is first read
 };
 
 }  // namespace fastgemm

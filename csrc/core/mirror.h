@@ -1,4 +1,4 @@
-// Writes the upper triangle of a matrix from its lower one.
+// Copies the lower triangle of a matrix to its upper triangle, mirrored.
 #pragma once
 
 #include "core/context.h"
@@ -6,16 +6,16 @@
 
 namespace fastgemm {
 
-// Element (j, i) of out becomes element (i, j), for i > j. out: (n, n) with contiguous rows, whose elements
-// have 1 to 16 bytes (a power of two). `conjugated`: elements are complex, (j, i) becomes the conjugate of
-// (i, j), and the diagonal real, which is what the result of a Hermitian product has.
+// For i > j, out[j, i] = out[i, j]. out: (n, n) with contiguous rows; an element has 1, 2, 4, 8 or 16 bytes.
+// `conjugated` is for Hermitian products: elements are complex, out[j, i] is the conjugate of out[i, j], and
+// the diagonal becomes real.
 struct Mirror {
   int bytes = 4;
   bool conjugated = false;
   int64_t batch = 1, n = 0;
   Matrix out;  // strides in elements
 
-  // That of a problem whose result is symmetric.
+  // The mirror pass of a problem whose result is symmetric.
   static Mirror of(const GemmProblem& p) {
     const int parts = p.symmetry.parts;
     Mirror m{element_size(p.out_type) * parts, p.symmetry.conjugated, p.batch, p.m, p.out};

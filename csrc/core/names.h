@@ -1,4 +1,4 @@
-// The names of operations, devices, types and precisions, as messages and Python spell them.
+// The names of operations, devices, types and precisions in messages and in Python.
 #pragma once
 
 #include <string_view>

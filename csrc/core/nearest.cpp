@@ -7,11 +7,10 @@
 namespace fastgemm {
 namespace {
 
-// How much faster than a library's an own kernel has to be to replace it, in hundredths of an octave.
+// How much faster an own kernel must be to replace a library's, in hundredths of an octave.
 constexpr float kLibraryMargin = 3;  // two per cent
 
-// Tables are measured with one thread and with all threads; a
-// problem is compared with points of its own kind.
+// Tables have points for one thread and for all threads. A problem is compared only with points of its kind.
 bool same_threads(const TuningKey& key, const Measured& p) {
   return key.device == Device::cuda || (key.threads == 1) == (p.threads == 1);
 }
@@ -22,8 +21,8 @@ bool same_size(const TuningKey& key, const Measured& p) {
   return key.batch == p.batch && key.m == p.m && key.n == p.n && key.k == p.k;
 }
 
-// The squared distance between a problem and a point, in octaves. The batch counts half: four times the batch
-// is like twice the size. An operand in another layout is like two octaves.
+// The squared distance between a problem and a measured point, in octaves. The batch counts half: four times
+// the batch is as far as twice the size. An operand in another layout counts as two octaves.
 struct Distance {
   const TuningKey& key;
   const float batch = log_size(key.batch), m = log_size(key.m), n = log_size(key.n), k = log_size(key.k);
@@ -56,7 +55,7 @@ Neighbours neighbours(const StaticTable& table, const TuningKey& key) {
   return found;
 }
 
-// A cautious estimate of a kernel's speed from its speeds at the neighbours.
+// A cautious estimate of a kernel's speed from its speeds at the nearest points.
 float speed_of(size_t kernel, const Neighbours& near) {
   float weights = 0, sum = 0, squares = 0;
   for (size_t i = 0; i < Neighbours::kMost && near.points[i]; ++i) {

@@ -1,5 +1,4 @@
-// Which kernel the static tables name for a problem: the rule
-// by which the nearest measured points speak for it.
+// Chooses a kernel for a problem from the static tables, by the nearest measured points.
 #pragma once
 
 #include <array>
@@ -17,18 +16,18 @@ struct Ranking {
   size_t count = 0;
 };
 
-// On a CPU the nearest point names the kernel. On a GPU (transpositions and sums; products are predicted,
-// csrc/cuda/gemm/predict):
+// On a CPU the nearest point names the kernel. On a GPU this serves transpositions and additions only
+// (products are predicted, csrc/cuda/gemm/predict), by these rules:
 //
-// - a problem that was measured takes the kernel that was fastest;
-// - for any other problem, the speed of a kernel is estimated as the mean of its speeds at the nine nearest
-//   points, weighted by their nearness, less half their standard deviation: where neighbours disagree, the
-//   estimate is uncertain;
-// - a library's kernel comes first unless another is estimated to be faster by two per cent.
+// - a measured problem gets the kernel that was fastest;
+// - for any other problem, the speed of a kernel is estimated from the nine nearest points: the mean of its
+//   speeds there, weighted by nearness, minus half their standard deviation, because the estimate is less
+//   certain where the points disagree;
+// - a library's kernel comes first unless another is estimated to be at least two per cent faster.
 Ranking rank(const StaticTable&, const TuningKey&);
 
-// The table for a problem, or null where none was measured. A float32 precision without a table of its own
-// takes the table of IEEE products, whose kernels are good enough for every precision.
+// The table for a problem, or null if none was measured. A float32 precision without a table of its own uses
+// the table of IEEE products, because IEEE kernels are precise enough for every precision.
 const StaticTable* static_table_for(const TuningKey&, std::string_view device);
 
 }  // namespace fastgemm

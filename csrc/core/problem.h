@@ -1,8 +1,8 @@
 // What a problem is: element types, matrix views, and the three operations.
 //
-// A view is never a copy. Element (i, j) of a matrix lies at data + i * row_stride + j * col_stride,
-// strides counted in elements, so row-major, column-major, sliced and broadcast operands are all the
-// same thing to a kernel, and a transposed operand is the same view with its strides exchanged.
+// A view is never a copy. Element (i, j) of a matrix lies at data + i * row_stride + j * col_stride; strides
+// count elements. Row-major, column-major, sliced and broadcast operands are therefore all the same to a
+// kernel. A transposed operand is the same view with its strides exchanged.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,10 @@
 
 namespace fastgemm {
 
-// Arithmetic works on the first kArithmeticTypes. Transpose moves bytes and knows only their number. The last
-// ones are types of products alone, for which a kernel has to be made: of unsigned bytes with signed ones, of
-// signed with unsigned ones, and of int16 whose sums have 64 bits.
+// Arithmetic works on the first kArithmeticTypes. Transposition copies elements and knows only their size:
+// bits8 to bits128. The last three are types of products alone. They need kernels of their own: u8i8
+// multiplies unsigned by signed bytes, i8u8 signed by unsigned bytes, and i16i64 multiplies int16 and sums in
+// int64.
 // clang-format off: one line
 enum class DType : uint8_t { f64, f32, f16, bf16, i8, i32, i64, u8, i16, bits8, bits16, bits32, bits64, bits128, u8i8, i8u8, i16i64 };
 // clang-format on
@@ -32,24 +33,24 @@ constexpr bool is_byte(DType t) {
   return t == DType::i8 || t == DType::u8 || t == DType::u8i8 || t == DType::i8u8;
 }
 
-// What products of a type are summed in: the type of the result, unless that is f16 or bf16.
+// The type in which products are summed. It is also the type of the result, unless that is f16 or bf16.
 constexpr DType sum_type(DType t) {
   if (t == DType::f16 || t == DType::bf16) return DType::f32;
   if (t == DType::i16i64) return DType::i64;
   return is_byte(t) || t == DType::i16 ? DType::i32 : t;
 }
-// The types of a and b in a product of a type.
+// The element types of a and b in a product of type t.
 constexpr std::pair<DType, DType> operand_types(DType t) {
   if (t == DType::i16i64) return {DType::i16, DType::i16};
   return t == DType::u8i8   ? std::pair(DType::u8, DType::i8)
          : t == DType::i8u8 ? std::pair(DType::i8, DType::u8)
                             : std::pair(t, t);
 }
-// That of b^T a^T, where t is that of a b.
+// The type of the product b^T a^T, where a b has type t.
 constexpr DType transposed_type(DType t) {
   return t == DType::u8i8 ? DType::i8u8 : t == DType::i8u8 ? DType::u8i8 : t;
 }
-// The type of a product that nobody asked another type of.
+// The result type of a product when the caller names none.
 constexpr DType result_type(DType t) { return is_integer(t) ? sum_type(t) : t; }
 
 using DTypeSet = uint32_t;
@@ -77,50 +78,50 @@ struct BasicMatrix {
 using Matrix = BasicMatrix<void*>;
 using ConstMatrix = BasicMatrix<const void*>;
 
-// How a float32 product may be computed, or, by residues of 14 to 18 moduli, a float64 product.
+// How a product is computed. tf32 to fp16x3 are for float32; crt14 to crt18 compute float64 from residues of
+// 14 to 18 moduli (Chinese remainder theorem).
 enum class Precision : uint8_t { ieee, tf32, bf16x3, bf16x6, fp16x3, crt14, crt15, crt16, crt17, crt18 };
 
-// The type whose products have this precision; IEEE ones are of every type.
+// The type whose products may have this precision. ieee is for every type; there this function returns f32.
 constexpr DType type_of(Precision p) { return p < Precision::crt14 ? DType::f32 : DType::f64; }
 
-// What is known of a result: that it equals its transpose, or its conjugate transpose. In a product of
-// complex matrices as real ones of twice the width, `parts` columns stand for one.
+// Whether a result is known to equal its transpose or its conjugate transpose. A product of complex matrices
+// may be computed as a real product of twice the width; then `parts` real columns hold one complex column.
 struct Symmetry {
   bool known = false;
-  bool asked = false;       // the result has to be exactly symmetric, whichever kernel computes it
+  bool asked = false;       // the caller wants it exactly symmetric from any kernel
   bool conjugated = false;  // with parts == 2
   int parts = 1;
   bool operator==(const Symmetry&) const = default;
 };
 
 // out = alpha * a @ b + beta * c for each member of the batch. a: (m, k), b: (k, n), c and out: (m, n).
-// beta == 0 never reads c; then c.data is null. c may be exactly out, but not where an epilogue is asked for,
-// and never overlaps it otherwise.
+// Where beta == 0, c is not read and c.data is null. c may be exactly out unless there is an epilogue. It
+// must not overlap out in any other way.
 struct GemmProblem {
-  DType type = DType::f32;      // of a and b, or of their product
-  DType out_type = DType::f32;  // of c and out: type itself, or sum_type(type)
+  DType type = DType::f32;      // of a and b, or a type of products alone
+  DType out_type = DType::f32;  // of c and out: `type` or sum_type(type)
   Precision precision = Precision::ieee;
   int64_t batch = 1, m = 0, n = 0, k = 0;
   ConstMatrix a, b, c;
   Matrix out;
   double alpha = 1.0, beta = 0.0;
-  // Of a product of complex numbers as they are (table.h, `complex`): whether those of a or b are conjugated.
+  // Whether a or b is conjugated. Only for kernels that take complex matrices directly (table.h, `complex`).
   bool conjugates_a = false, conjugates_b = false;
-  Symmetry symmetry;  // of the result: then n == parts * m, and out has contiguous rows
-  // Columns of C that stand for a row where its lower triangle alone is asked for, else 0. A kernel may leave
-  // out tiles above the diagonal, compute them, or store there the image of what lies below
-  // (Kernel::mirrors).
+  Symmetry symmetry;  // of the result; if known, n == parts * m and the rows of out are contiguous
+  // Not 0: only the lower triangle of C is asked for, and this is the number of columns that belong to one
+  // row (Symmetry::parts). A kernel may skip the tiles above the diagonal, compute them, or store there the
+  // mirror image of the lower triangle (Kernel::mirrors).
   int triangle = 0;
-  // Each sum is to be made in an order that n, k, types and layouts fix, and m does not: a row of C then has
-  // the same bits whatever the other rows are. The kernels that `invariant` launches see to it; others ignore
-  // it.
+  // The order of summation must depend on n, k, types and layouts only, not on m. The bits of a row of C then
+  // do not depend on the other rows. Only the kernels that `invariant` launches obey this; others ignore it.
   bool invariant = false;
-  // Where it is asked for, out = activation(alpha * a @ b + bias) + beta * c. A row applies it itself
-  // (table.h, `fuses`), or gets the problem without it, and a pass follows (finish.h).
+  // If asked(), out = activation(alpha * a @ b + bias) + beta * c. A kernel applies it itself (table.h,
+  // `fuses`), or gets the problem without it, and an epilogue pass follows (epilogue_pass.h).
   Epilogue epilogue;
 
-  // The same problem read the other way round: out^T = b^T @ a^T. Kernels that write rows of C use it
-  // when out is column-major.
+  // The same problem, transposed: out^T = b^T @ a^T. Kernels that write rows of C use it when out is
+  // column-major.
   GemmProblem transposed() const {
     GemmProblem p = *this;
     p.type = transposed_type(type);
@@ -154,7 +155,8 @@ struct AddProblem {
   ConstMatrix a, b;
   Matrix out;
   double alpha = 1.0;
-  // The same sum with rows of out contiguous if any side of it is, and as few rows as the strides allow.
+  // The same sum, with contiguous rows of out if its rows or its columns are contiguous. Rows are merged into
+  // one long row where all strides allow it.
   AddProblem with_long_rows() const {
     AddProblem p = *this;
     if (p.out.col_stride != 1 && p.out.row_stride == 1) {

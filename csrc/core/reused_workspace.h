@@ -1,4 +1,4 @@
-// Workspace for parts of a product that are computed one after the other.
+// Scratch memory for parts of a product that are computed one after the other.
 #pragma once
 
 #include <stdexcept>
@@ -10,14 +10,13 @@
 
 namespace fastgemm {
 
-// The workspace that panels, blocks and pieces of a batch share: after begin_again() allocate() returns the
-// same memory in the same order, as long as no allocation is larger than the one before.
+// Scratch memory shared by panels, blocks or parts of a batch. After begin_again(), allocate() returns the
+// same memory in the same order, unless a request is larger than before.
 class ReusedWorkspace : public Context {
  public:
-  // `may_begin_anew`: the result can be computed anew after parts of it were written, for nothing in it is
-  // read.
-  explicit ReusedWorkspace(Context& owner, bool may_begin_anew = false)
-      : owner_(owner), may_begin_anew_(may_begin_anew) {}
+  // `restartable`: the result may be computed again after parts of it were written, because it is never read.
+  explicit ReusedWorkspace(Context& owner, bool restartable = false)
+      : owner_(owner), restartable_(restartable) {}
   void begin_again() { next_ = 0, ++begun_; }
 
   void* stream() const override { return owner_.stream(); }
@@ -41,20 +40,20 @@ class ReusedWorkspace : public Context {
     size_t bytes;
   };
 
-  // Once a part of the result is written the call must not fall back to another kernel: out may be the c
+  // After a part of the result is written, the call must not fall back to another kernel: out may be the c
   // that is added.
   void* more(size_t bytes) {
     try {
       return owner_.allocate(bytes);
     } catch (const OutOfWorkspace& refusal) {
-      if (begun_ <= 1 || may_begin_anew_) throw;
+      if (begun_ <= 1 || restartable_) throw;
       throw std::runtime_error("fastgemm: out of memory: " + std::string(refusal.what()) +
                                "; a part of the result is written");
     }
   }
 
   Context& owner_;
-  bool may_begin_anew_;
+  bool restartable_;
   std::vector<Block> blocks_;
   size_t next_ = 0;
   int begun_ = 0;

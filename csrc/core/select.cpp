@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kLevels = 7;
 
-// Whether a row may be picked where the level is open.
+// Whether level=None may pick this row.
 bool is_candidate(const Kernel& k) { return k.role == Role::rung || k.role == Role::shortcut; }
 
 std::string in_words(const TuningKey& key) {
@@ -36,7 +36,7 @@ std::string levels_that_can(const Problem& p, const TuningKey& key) {
   return text.empty() ? "none" : text;
 }
 
-// For the message that a device has no kernel of this name: whether another one does.
+// Part of the message for an unknown kernel name: whether another device has a kernel of this name.
 std::string where_it_is(const TuningKey& key, std::string_view name) {
   const auto found =
       std::ranges::find_if(kernels(), [&](const Kernel& k) { return k.op == key.op && k.name == name; });
@@ -73,7 +73,7 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
                                                   : "; fastgemm.kernels lists all"));
 }
 
-// The row of a level that is predicted to take least time; where nothing is predicted, the first one.
+// The row of a level with the smallest predicted time; without predictions, the first row.
 template <class Problem>
 const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
   std::string reasons;
@@ -97,7 +97,7 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
                   ". Levels that can: " + levels_that_can(p, key));
 }
 
-// The rungs of all levels that are predicted, whatever they reject, from the least time on.
+// All rows that have a prediction, fastest first. Rows that reject the problem are included.
 struct Predictions {
   std::vector<std::pair<double, const Kernel*>> rows;
 
@@ -118,8 +118,8 @@ struct Predictions {
   }
 };
 
-// A choice, null where there is none, and whether it is the one of the key: not when what the key names
-// rejects this very problem.
+// A chosen kernel (null: none), and whether it holds for every problem of the key. It does not if a better
+// kernel rejected only this problem, for example because of its leading dimensions.
 struct Chosen {
   const Kernel* kernel = nullptr;
   bool by_key = true;
@@ -129,7 +129,7 @@ template <class Problem>
 Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured,
               const Predictions& predictions, bool flags_allow) {
   const auto usable = [&](const Kernel* k) { return k && can_run(*k, p, flags_allow); };
-  // Only a problem of its kind lets a shortcut run; no table names one.
+  // A shortcut takes only its special products, and no table names it.
   if (!predictions.rows.empty()) {
     const Kernel* first = predictions.rows.front().second;
     if (first->role == Role::shortcut && usable(first)) return {first, true};
@@ -145,9 +145,9 @@ Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured
   for (const auto& [seconds, k] : predictions.rows)
     if (usable(k)) return {k, by_key};
 
-  // Neither measured nor predicted: the framework where it has the op, else the highest rung of our own.
-  // Transposes go to that in any case: it is faster nearly everywhere on CPUs, and on an H100 by 1.2 to 10
-  // times at every size and type of `benchmarks/run.py reference`.
+  // Neither measured nor predicted: take the framework's kernel if it has the op, else our highest rung. For
+  // transposition always take our highest rung: it is faster nearly everywhere on CPUs, and on an H100 by 1.2
+  // to 10 times at every size and type of `benchmarks/run.py reference`.
   const bool own_is_faster = key.op == Op::transpose;
   const Kernel *highest = nullptr, *framework = nullptr;
   for (const Kernel& k : kernels_for(key.device)) {
@@ -160,7 +160,7 @@ Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured
   return {framework && !(own_is_faster && highest) ? framework : highest, by_key};
 }
 
-// That of a key, if it is: not when what the key names rejects this very problem.
+// A decision, and whether it holds for every problem of the key (see Chosen).
 struct KeyDecision : Decision {
   bool by_key = true;
 
@@ -183,9 +183,9 @@ KeyDecision find_fastest(const Problem& p, const TuningKey& key) {
   return made;
 }
 
-// A decision costs 1 us and more (a lock and a scan of the static table; on a GPU 12 us, since vendor
-// libraries are asked what they take), which counts beside a 32 x 32 product, so each thread keeps its
-// decisions: of more problems than a model has.
+// A decision costs 1 us or more: a lock and a scan of the static table. On a GPU it costs 12 us, because
+// vendor libraries are asked what they support. This is much for a 32 x 32 product, so each thread keeps its
+// decisions, for more problems than a model has.
 class Decisions {
  public:
   const KeyDecision* find(const TuningKey& key, uint64_t version) {
@@ -194,7 +194,7 @@ class Decisions {
     return it == made_.end() ? nullptr : &it->second;
   }
   void keep(const TuningKey& key, const KeyDecision& decision, uint64_t version) {
-    if (version_ != version) return;  // measurements have changed since, in a call within this one
+    if (version_ != version) return;  // a nested call changed the measurements
     if (made_.size() >= kMost) made_.clear();
     made_.insert_or_assign(key, decision);
   }
@@ -214,9 +214,9 @@ Decision fastest_known(const Problem& p, const TuningKey& key) {
   thread_local Decisions decisions;
   const uint64_t version = tuning_version();
   if (const KeyDecision* kept = decisions.find(key, version)) {
-    // A key says nothing of leading dimensions, by which a kernel may reject another problem of the same key,
-    // nor of the GPU, which another call may have changed.
-    const KeyDecision decision = *kept;  // to ask for flags may run Python code that multiplies, too
+    // Check again that the kernel can run: the key holds neither leading dimensions, for which a kernel may
+    // reject another problem of the same key, nor the current GPU.
+    const KeyDecision decision = *kept;  // a copy, because reading flags may run Python code that multiplies
     const auto fits = [&](const Kernel* k) { return !k || can_run(*k, p, true); };
     const auto [without, with] = decision.by_flags;
     if (decision.of(key) && fits(with) && (without == with || fits(without))) return decision;
@@ -227,7 +227,7 @@ Decision fastest_known(const Problem& p, const TuningKey& key) {
   return decision;
 }
 
-// Whether level 7 exists for this op; elementwise addition has no library rung.
+// Whether level 7 exists for this op. Elementwise addition has no library rung.
 bool has_library(const TuningKey& key) {
   for (const Kernel& k : kernels_for(key.device))
     if (k.op == key.op && k.device == key.device && k.level == kLevels) return true;

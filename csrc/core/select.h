@@ -1,4 +1,4 @@
-// Choosing a kernel: by name, by level, or the fastest known.
+// Chooses a kernel: by name, by level, or the fastest known.
 #pragma once
 
 #include <array>
@@ -18,47 +18,46 @@ struct Choice {
   std::string_view kernel;
 };
 
-// A level or kernel that was asked for does not take a problem, or does not run here; the text says why and
-// what can.
+// The requested level or kernel cannot compute this problem, or cannot run here. The text says why, and which
+// levels can.
 struct CannotRun : std::runtime_error {
   explicit CannotRun(const std::string& why) : std::runtime_error("fastgemm: " + why) {}
 };
 
-// Returns a kernel that can run this problem here. Throws std::invalid_argument (a level outside 1..7, an
-// unknown kernel, a kernel that is not of the level) or CannotRun. Level 7, where the op has it, and "none
-// given" mean the fastest known (where the op has a level 7).
+// Returns a kernel that can run this problem here. Level 7, if the op has it, and no level mean the fastest
+// known kernel. Throws CannotRun or std::invalid_argument (a level outside 1..7, an unknown kernel, a kernel
+// of another level).
 const Kernel& select(const GemmProblem&, Device, int threads, const Choice&);
 const Kernel& select(const TransposeProblem&, Device, int threads, const Choice&);
 const Kernel& select(const AddProblem&, Device, int threads, const Choice&);
 
-// A choice for callers that keep it for a problem of just these sizes, strides, alignments and types, for as
-// long as tuning_version() stays.
+// A choice that callers may keep and use again for problems of exactly the same sizes, strides, alignments
+// and types, until tuning_version() changes.
 class Decision {
  public:
-  // The row, null where none can run. Asks for the framework's flags where they decide: to ask for them may
-  // take the interpreter's lock.
+  // The row; null if none can run. Where the framework's flags decide, it reads them, which may take Python's
+  // interpreter lock.
   const Kernel* kernel(Device, DType, Precision) const;
 
-  std::array<const Kernel*, 2> by_flags{};  // [1]: they allow the framework's product
-  bool keeps = true;                        // false: it was made for the flags of the moment
+  std::array<const Kernel*, 2> by_flags{};  // [1]: the flags allow the framework's product
+  bool keeps = true;                        // false: it holds for the current flags only
 };
 // Throws as select() does.
 Decision decide(const GemmProblem&, Device, int threads, const Choice&);
 
-// Whether a row that such a choice may come to takes a problem here.
+// Whether any row that this choice could select can run the problem here.
 bool is_taken(const GemmProblem&, Device, const Choice&);
 
-// How often this thread had to find out what is the fastest known, and could not take what it had found
-// before.
+// How often this thread had to search for the fastest known kernel, because no kept decision applied.
 uint64_t decisions_made();
 
-// For a call that leaves the choice to the library (level 0 or 7): the kernel to try after those, none of
-// which got the memory that it asked for. Null when every kernel that can run was tried.
+// For calls without a level or with level 7: the kernel to try next, after all of `tried` failed to get their
+// scratch memory. Null if every kernel that can run was tried.
 const Kernel* next_choice(const GemmProblem&, Device, int threads, std::span<const Kernel* const> tried);
 
 inline bool is_free(const Choice& c) { return c.kernel.empty() && (c.level == 0 || c.level == 7); }
 
-// The given names nearest to a misspelt one: "did you mean ...?" material, comma separated.
+// The given names nearest to a misspelt one, separated by commas, for "did you mean ...?".
 std::string nearest_names(std::string_view wrong, std::span<const std::string_view> names);
 
 }  // namespace fastgemm

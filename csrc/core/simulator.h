@@ -1,38 +1,39 @@
-// How CUDA kernels run on a CPU. The simulator is a module of its own (csrc/simt). When it is loaded it
-// installs its rows here, and while a thread simulates, the ops run those rows for tensors on the CPU.
+// The connection to the simulator, which runs CUDA kernels on a CPU. It is a module of its own (csrc/simt)
+// and installs its rows here when it is loaded. While a thread simulates, the ops run these rows for CPU
+// tensors.
 #pragma once
 
 #include <span>
 #include <vector>
 
 #include "core/doubled_rows.h"
-#include "core/finish.h"
+#include "core/epilogue_pass.h"
 #include "core/gpu.h"
 #include "core/mirror.h"
 #include "core/table.h"
 
 namespace fastgemm {
 
-// The rows of the CUDA kernels with launchers that run on the CPU; their device is Device::simt. And the
-// kernels that stand before complex products, after symmetric ones, and for epilogues.
+// Installs the rows of the CUDA kernels, with launchers that run on the CPU and Device::simt. The other
+// functions are the passes before complex products, after symmetric products, and for epilogues.
 using DoubleRows = void (*)(const DoubledRows&, Context&);
 using MirrorRows = void (*)(const Mirror&, Context&);
-using FinishProduct = void (*)(const Finish&, Context&);
-void install_simulator(std::vector<Kernel> rows, DoubleRows, MirrorRows, FinishProduct);
+using RunEpiloguePass = void (*)(const EpiloguePass&, Context&);
+void install_simulator(std::vector<Kernel> rows, DoubleRows, MirrorRows, RunEpiloguePass);
 std::span<const Kernel> simulated_kernels();
 void simulated_double_rows(const DoubledRows&, Context&);
 void simulated_mirror(const Mirror&, Context&);
-void simulated_finish(const Finish&, Context&);
+void simulated_epilogue_pass(const EpiloguePass&, Context&);
 
 // Whether the calling thread simulates.
 bool simulating();
 void set_simulating(bool);
-// The GPU that the calling thread simulates: what a block may have, how launchers share work, and which
-// kernels a level picks depend on it.
+// The GPU that the calling thread simulates. It decides how much shared memory a block may have, how
+// launchers divide work, and which kernels a level picks.
 const Gpu& simulated_gpu();
 void set_simulated_gpu(const Gpu&);
 
-// The table that holds the rows for problems on this device, among those of other devices.
+// The table with the rows for this device. It also has rows of other devices.
 inline std::span<const Kernel> kernels_for(Device device) {
   return device == Device::simt ? simulated_kernels() : kernels();
 }

@@ -1,5 +1,6 @@
-// The measurements that ship with the library: which kernel was fastest for some hundred problems of each
-// kind, and how fast the others were. core/nearest.h has the rule by which they speak for all other problems.
+// The measurements that ship with the library: which kernel was fastest for a few hundred problems of each
+// kind, and how fast the others were. core/nearest.h says how a kernel for any other problem follows from
+// them.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +14,16 @@
 
 namespace fastgemm {
 
-// Speeds are hundredths of an octave, so that they add where factors multiply: 100 is twice as fast as the
-// table's first kernel, -100 half.
+// Speeds are logarithms, in hundredths of an octave: 100 is twice as fast as the table's first kernel, -100
+// half as fast.
 inline constexpr size_t kMostSpeeds = 16;
 
-// log2(n) up to a constant, linear between powers of two: the bits of a float, read as a number.
+// log2(n) plus a constant, linear between powers of two: the bits of a float, read as a number.
 constexpr float log_size(int64_t n) {
   return float(std::bit_cast<uint32_t>(float(n < 1 ? 1 : n))) * 0x1p-23f;
 }
 
-// One measured problem, of contiguous matrices.
+// One measured problem; all matrices were contiguous.
 struct Measured {
   constexpr Measured(uint8_t threads, int64_t batch, int64_t m, int64_t n, int64_t k, bool a_transposed,
                      bool b_transposed, uint8_t fastest, std::array<int16_t, kMostSpeeds> speeds = {})
@@ -50,13 +51,12 @@ struct Measured {
 
 // All measured points of one device, operation, type and precision.
 struct StaticTable {
-  std::string_view device;  // as cpu_model() or current_gpu_name() spells it
+  std::string_view device;  // as cpu_model() or current_gpu_name() returns it
   Op op;
   DType type;
   Precision precision;
-  uint8_t
-      libraries;   // so many of the first kernels are libraries', which only a clearly faster kernel replaces
-  uint8_t speeds;  // how many kernels have speeds: none on a CPU, where the nearest point alone decides
+  uint8_t libraries;  // the first ones are libraries'; only a clearly faster kernel replaces them
+  uint8_t speeds;     // how many kernels have speeds; 0 on a CPU, where the nearest point alone decides
   std::span<const std::string_view> kernels;
   std::span<const Measured> points;
 

@@ -1,6 +1,6 @@
-// The kernel table: the single source of truth. Dispatch, tests, benchmarks, the command line, the
-// tables in docs/ and the error messages all read it. A row stays in the table when its code was not
-// built or its device is missing; then `unavailable` says why.
+// The kernel table: the single source of truth. Dispatch, tests, benchmarks, the command line, the tables in
+// docs/ and the error messages all read it. A row stays in the table even if its code was not built or its
+// device is missing; `unavailable` then says why.
 #pragma once
 
 #include <span>
@@ -15,14 +15,15 @@
 namespace fastgemm {
 
 enum class Op : uint8_t { gemm, transpose, add };
-// simt: CUDA kernels that the simulator runs on the CPU (core/simulator.h); no row of kernels() has it.
+// simt: CUDA kernels that the simulator runs on the CPU (core/simulator.h). kernels() has no row of this
+// device.
 enum class Device : uint8_t { cpu, cuda, simt };
 
 enum class Role : uint8_t {
   rung,       // a level may pick it
-  shortcut,   // computes less where a product allows it: level=None may pick it, a level does not
-  companion,  // stands beside a rung to show what the rung's idea buys; only by name
-  pitfall,    // slow but right: a lesson; only by name, promises nothing
+  shortcut,   // saves work for special products; level=None may pick it, a level does not
+  companion,  // shows what the idea of a rung gains by leaving it out; runs only by name
+  pitfall,    // correct but slow, kept as a lesson; runs only by name
 };
 
 struct Kernel {
@@ -34,7 +35,8 @@ struct Kernel {
   std::string_view needs;    // "any CPU", "AVX-512 VNNI", "sm_80": what `info` shows
   std::string_view summary;  // one sentence: the idea
   Role role = Role::rung;
-  // Of float32 products; a row that falls short of IEEE takes only those for which that precision is asked.
+  // The precision of its float32 products. A row below IEEE runs only if the caller asks for exactly this
+  // precision.
   Precision precision = Precision::ieee;
 
   // Null where the code was not built.
@@ -42,21 +44,22 @@ struct Kernel {
   void (*transpose)(const TransposeProblem&, Context&) = nullptr;
   void (*add)(const AddProblem&, Context&) = nullptr;
 
-  // Why the kernel cannot run in this process (not built, no such unit); null when it can.
+  // Returns why the kernel cannot run in this process (not built, hardware missing); null if it can.
   const char* (*unavailable)() = nullptr;
-  // How long it would take, in seconds; infinity where that is not known. Of the rows of a level the one that
-  // takes least is picked. Null: it is not predicted, and picked after those that are.
+  // The predicted time in seconds; infinity if unknown. A level picks its row with the smallest time. Null:
+  // there is no prediction, and rows with one come first.
   double (*predict)(const GemmProblem&, const Gpu&) = nullptr;
-  // The same on a CPU, with so many threads; there level=None alone goes by it.
+  // The same on a CPU, with this number of threads. Only level=None uses it.
   double (*predict_on_cpu)(const GemmProblem&, const Cpu&, int threads) = nullptr;
-  // Why it cannot take this problem; null when it can, or when it takes every problem of its dtypes.
+  // Returns why the kernel cannot compute this problem; null if it can. No function: it takes every problem
+  // of its dtypes.
   const char* (*rejects)(const GemmProblem&) = nullptr;
-  // It takes complex matrices as they are, too: problems of the types bits64 (complex64) and bits128
-  // (complex128), whose strides count complex numbers.
+  // It also takes complex matrices directly: problems of type bits64 (complex64) and bits128 (complex128),
+  // whose strides count complex numbers.
   bool complex = false;
-  // Whether it applies the epilogue of this problem itself, whose k is not 0; null: of none.
+  // Whether the kernel applies the epilogue of this problem itself; k is not 0. Null: it never does.
   bool (*fuses)(const GemmProblem&) = nullptr;
-  // Whether it stores both triangles of a result of which `triangle` asks for one; null: of none.
+  // Whether the kernel stores both triangles although `triangle` asks for one. Null: it never does.
   bool (*mirrors)(const GemmProblem&) = nullptr;
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
 };

@@ -1,8 +1,8 @@
-// The lower triangle of a product as blocks, each a product by itself: half of the elements, and those of
-// blocks on the diagonal.
+// Divides the lower triangle of a product into blocks, each a product of its own. Together they compute half
+// of the elements, and the upper halves of the blocks on the diagonal.
 //
-//   +--+--+--+--+      blocks of half the size, of a quarter and so on, as large as they can be: of one size
-//   |c |           c   they are a batch, so that a launch computes them all
+//   +--+--+--+--+      a, b, c: blocks of half the size, a quarter and so on; the blocks of one size are a
+//   |c |               batch, which one launch computes
 //   +--+--+
 //   |b |c |
 //   +--+--+--+--+
@@ -18,21 +18,22 @@
 
 namespace fastgemm {
 
-// Why a problem is none for the rows that compute one triangle; null where it is.
+// Why the rows that compute one triangle cannot take a problem; null if they can.
 inline const char* not_symmetric(const GemmProblem& p) {
   return p.symmetry.known ? nullptr
                           : "the result is not known to be symmetric: b is not a's transpose, in the same "
                             "memory, and symmetric=True was not given";
 }
 
-// The extent of a block on the diagonal: at least `least` where n is, and n in 2^i of them.
+// The size of a block on the diagonal: n divided by a power of two, rounded up, and at least `least` if n is.
 inline int64_t diagonal_block(int64_t n, int64_t least) {
   int64_t blocks = 1;
   while (n / (2 * blocks) >= least) blocks *= 2;
   return (n + blocks - 1) / blocks;
 }
 
-// Rows [row, row + rows) and columns of as many rows [column, column + columns) of C.
+// The block of C at rows [row, row + rows) and columns [column, column + columns), where a column means
+// `parts` columns of C.
 inline GemmProblem block_of(const GemmProblem& p, int64_t row, int64_t column, int64_t rows,
                             int64_t columns) {
   const int parts = p.symmetry.parts;
@@ -52,14 +53,13 @@ inline GemmProblem block_of(const GemmProblem& p, int64_t row, int64_t column, i
   return block;
 }
 
-// Blocks of `rows` x `columns`, whose first ones are at (row, column) and the others `step` further down and
-// right.
+// `count` blocks of `rows` x `columns`. The first is at (row, column), each next one `step` rows further down
+// and `step` columns further right.
 struct Blocks {
   int64_t row, column, rows, columns, step, count;
 };
 
-// Calls body(blocks) for what lies below the diagonal of (n, n), in blocks of `unit` times powers of two, the
-// largest ones first.
+// Calls body(blocks) for the part below the diagonal of (n, n), in blocks of `unit` times a power of two.
 template <class Body>
 void for_each_below(int64_t n, int64_t unit, Body&& body) {
   int64_t half = unit;
@@ -70,7 +70,7 @@ void for_each_below(int64_t n, int64_t unit, Body&& body) {
     if (left > 0) body(Blocks{last + half, last, left, half, 0, 1});
   }
 }
-// The same for the blocks (unit, unit) on the diagonal, of which the last one may be smaller.
+// The same for the blocks on the diagonal: `unit` x `unit`; the last one may be smaller.
 template <class Body>
 void for_each_on_diagonal(int64_t n, int64_t unit, Body&& body) {
   const int64_t whole = n / unit, left = n - whole * unit;
@@ -78,8 +78,8 @@ void for_each_on_diagonal(int64_t n, int64_t unit, Body&& body) {
   if (left > 0) body(Blocks{n - left, n - left, left, left, 0, 1});
 }
 
-// Calls body(problem, is on the diagonal) for blocks of p, whose symmetry is known, which together have its
-// lower triangle.
+// Calls body(block, on_diagonal) for blocks of p that together cover its lower triangle. The symmetry of p
+// must be known.
 template <class Body>
 void for_each_block(const GemmProblem& p, int64_t least, Body&& body) {
   const int parts = p.symmetry.parts;

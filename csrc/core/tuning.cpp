@@ -29,13 +29,13 @@ const Kernel* find_row(Op op, Device device, std::string_view name) {
   return nullptr;
 }
 
-// Whether a matrix of rows x cols elements can be read by 16-byte accesses and by TMA: every line along its
-// unit stride starts at a multiple of 16 bytes.
+// Whether a matrix of rows x cols elements can be read by 16-byte accesses and by TMA: every line starts at a
+// multiple of 16 bytes. A line is a contiguous row or column.
 constexpr int64_t kAligned = 16;
 template <class Pointer>
 bool aligned(const BasicMatrix<Pointer>& x, DType type, int64_t batch, int64_t rows, int64_t cols) {
   const int size = element_size(type);
-  const bool by_rows = x.col_stride == 1 && !(x.row_stride == 1 && cols == 1);  // a column is one line
+  const bool by_rows = x.col_stride == 1 && !(x.row_stride == 1 && cols == 1);  // one column is one line
   const int64_t lines = by_rows ? rows : cols;
   const int64_t pitch = by_rows ? x.row_stride : x.row_stride == 1 ? x.col_stride : 1;
   return (lines <= 1 || pitch * size % kAligned == 0) &&
@@ -43,7 +43,7 @@ bool aligned(const BasicMatrix<Pointer>& x, DType type, int64_t batch, int64_t r
          reinterpret_cast<uintptr_t>(x.data) % kAligned == 0;
 }
 
-// The row of the kernel table that a static table names; null where this build has no kernel of that name.
+// The row of the kernel table for a name in a static table; null if this build has no kernel of that name.
 const Kernel* row_of(const StaticTable& table, uint8_t name) {
   static const auto rows = [] {
     std::vector<std::vector<const Kernel*>> all;
@@ -160,7 +160,7 @@ TuningKey as_remembered(TuningKey key) {
 
 void remember(const TuningKey& key, std::string_view kernel) {
   const Kernel* row = find_row(key.op, key.device, kernel);
-  if (!row) return;  // a file written by another version may name a kernel that is gone
+  if (!row) return;  // a file of another version may name a kernel that no longer exists
   std::unique_lock lock(memory().mutex);
   memory().kernels[as_remembered(key)] = row;
   ++version;

@@ -1,5 +1,5 @@
-// What is known about speed: the static tables that ship with the library and the measurements that a
-// user's own autotuning added. Reading them never measures anything.
+// What is known about speed: the static tables that ship with the library, and the measurements of the user's
+// own autotuning. Reading them never measures anything.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@
 
 namespace fastgemm {
 
-// Whether every row starts at a multiple of 16 bytes, in both operands and in the result.
+// Whether every row starts at a multiple of 16 bytes, in both operands (`inputs`) and in the result (`out`).
 struct Alignment {
   bool inputs = true, out = true;
   bool operator==(const Alignment&) const = default;
 };
 Alignment alignment_of(const GemmProblem&);
 
-// The properties of a problem and of its device on which the fastest kernel depends.
+// The properties of a problem and its device that decide which kernel is fastest.
 struct TuningKey {
   Op op = Op::gemm;
   Device device = Device::cpu;
@@ -29,12 +29,12 @@ struct TuningKey {
   bool a_transposed = false, b_transposed = false;  // column-major operand (transpose, add: false)
   bool accumulates = false;                         // alpha != 1 or beta != 0
   int threads = 1;                                  // CPU; 0 on a GPU
-  uint64_t gpu = 0;                                 // which GPU: gpu_number() of its name; 0 on a CPU
+  uint64_t gpu = 0;                                 // gpu_number() of its name; 0 on a CPU
   int64_t batch = 1, m = 0, n = 0, k = 0;           // transpose, add: m = rows, n = cols, k = 0
   Alignment alignment;                              // gemm on a GPU
-  bool adds_row = false;                            // c is one row, which libraries add in their epilogue
+  bool adds_row = false;                            // c is one row; libraries add it in their epilogue
   Symmetry symmetry;                                // of the result
-  bool epilogue = false;                            // of which some rows leave a pass
+  bool epilogue = false;                            // after some kernels it needs a pass
 
   bool operator==(const TuningKey&) const = default;
 };
@@ -46,10 +46,10 @@ TuningKey tuning_key(const GemmProblem&, Device, int threads);
 TuningKey tuning_key(const TransposeProblem&, Device, int threads);
 TuningKey tuning_key(const AddProblem&, Device, int threads);
 
-// The alignment that the matrices of a key have where they are contiguous and start at an aligned address.
+// The alignment of the matrices of a key if they are contiguous and start at an aligned address.
 Alignment contiguous_alignment(const TuningKey&);
 
-// A number that stands for a GPU's name and size ("NVIDIA H200, 132 multiprocessors"); 0 for "".
+// A number that identifies a GPU's name and size ("NVIDIA H200, 132 multiprocessors"); 0 for "".
 inline uint64_t gpu_number(std::string_view name) {
   if (name.empty()) return 0;
   uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
@@ -57,36 +57,36 @@ inline uint64_t gpu_number(std::string_view name) {
   return h;
 }
 
-// The current GPU as the tables name it ("NVIDIA H200, 132 multiprocessors"), and its gpu_number(); "" and 0
-// without a GPU. csrc/cuda defines both, as it defines its part of the kernel table.
+// The current GPU's name in the tables ("NVIDIA H200, 132 multiprocessors"), and its gpu_number(); "" and 0
+// without a GPU. Both are defined in csrc/cuda, as its part of the kernel table is.
 const char* current_gpu_name();
 uint64_t current_gpu_number();
 
-// "AuthenticAMD-25-17-avx512_bf16": the processor type that a CPU table was measured on.
+// The type of this processor, as CPU tables name it: "AuthenticAMD-25-17-avx512_bf16".
 const std::string& cpu_model();
 
-// The kernels that the static tables of this device name for a problem, best first (core/nearest.h); none
-// where nothing was measured.
+// The kernels that the static tables of this device name for a problem, best first (core/nearest.h). Empty if
+// nothing was measured.
 struct Candidates {
   std::array<const Kernel*, 17> kernels;
   size_t count = 0;
 };
 Candidates measured_candidates(const TuningKey&);
 
-// The user's own measurements, each of one exact problem, whatever its alignment. fastgemm.autotune adds
-// them, as does the import of the package from the file that autotune keeps.
+// The user's own measurements. Each holds for one exact problem, with any alignment. fastgemm.autotune adds
+// them; so does importing the package, from the file that autotune keeps.
 void remember(const TuningKey&, std::string_view kernel);
 const Kernel* remembered(const TuningKey&);
 size_t remembered_count();
 void forget_all();
 
-// Counts the changes of the above: a caller may keep a decision for as long as the count stays.
+// The number of changes of the above. A caller may keep a decision until it changes.
 uint64_t tuning_version();
 void tuning_changed();
 
-// Whether the framework's own product is as precise as was asked for, under its global flags: float32
-// products have this precision, and those of 16-bit types are summed in float32 to the end. Without a probe,
-// the framework is taken to compute IEEE products.
+// Whether the framework's own product, under its global flags, is as precise as asked for: float32 products
+// have this precision, and products of 16-bit types are summed in float32 throughout. Without a probe, the
+// framework is assumed to compute IEEE products.
 using FrameworkProbe = bool (*)(Device, DType, Precision);
 void set_framework_probe(FrameworkProbe);
 bool framework_computes(Device, DType, Precision);

@@ -15,10 +15,10 @@ std::byte* aligned(std::byte* p) {
 
 struct Block {
   std::unique_ptr<std::byte[]> data;
-  size_t size = 0;    // usable bytes behind the aligned start
-  size_t used = 0;    // handed out
-  size_t wanted = 0;  // asked for by the scopes in progress, in the block or not
-  size_t next = 0;    // the size that the last calls would have fitted into
+  size_t size = 0;    // usable bytes after the aligned start
+  size_t used = 0;    // bytes given out
+  size_t wanted = 0;  // bytes that open scopes requested, in the block or beside it
+  size_t next = 0;    // the size that the last calls would have needed
 };
 thread_local Block block;
 
@@ -32,8 +32,8 @@ Workspace::Workspace() : mark_(block.used) {}
 
 Workspace::~Workspace() {
   block.used = mark_;
-  if (mark_ != 0) return;  // an outer scope still holds pieces of the block
-  // Keep one block that the same call would fit into next time.
+  if (mark_ != 0) return;  // an outer scope still uses parts of the block
+  // Keep one block that is large enough for the same call next time.
   const size_t size = std::max(block.size, block.wanted);
   if (size > kKept) {
     block = Block{};

@@ -1,5 +1,5 @@
-// Scratch memory for CPU kernels, kept from call to call: a fresh 1 MiB block costs 256 page faults, about
-// as long as a 256 x 256 product.
+// Scratch memory for CPU kernels, kept from call to call. A fresh block of 1 MiB costs 256 page faults, about
+// the time of a 256 x 256 product.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace fastgemm {
 
-// Hands out pieces of one growing block per thread. Everything it gave out is free again when it goes out
-// of scope; the block stays with the thread up to kKept bytes.
+// Gives out parts of one growing block per thread. Its memory is free again when it goes out of scope. The
+// thread keeps the block if it has at most kKept bytes.
 class Workspace {
  public:
   static constexpr size_t kKept = size_t{256} << 20;
@@ -22,7 +22,7 @@ class Workspace {
   void* allocate(size_t bytes);  // 64-byte aligned; throws std::bad_alloc
 
  private:
-  size_t mark_;  // where the thread's block was when this scope began
+  size_t mark_;  // Block::used when this scope began
   std::vector<std::unique_ptr<std::byte[]>> overflow_;
 };
 

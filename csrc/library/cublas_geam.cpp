@@ -39,7 +39,8 @@ const Cublas& cublas() {
   return functions;
 }
 
-// One handle for each device, used by one thread at a time. Never destroyed: at exit the driver may be gone.
+// One handle per device, used by one thread at a time. It is never destroyed, because the driver may be
+// unloaded before the process exits.
 struct Handle {
   std::mutex mutex;
   cublasHandle_t handle = nullptr;
@@ -56,7 +57,7 @@ int as_int(int64_t x, const char* what) {
   return int(x);
 }
 
-// cuBLAS is column-major: the (rows x cols) matrix that it writes is dst, (cols x rows), in row-major order.
+// cuBLAS is column-major. The (rows x cols) matrix that it writes is dst: (cols x rows) in row-major order.
 template <class T, class Geam>
 void geam(Geam function, cublasHandle_t handle, const TransposeProblem& p) {
   const bool transposes = p.src.col_stride == 1;

@@ -1,6 +1,6 @@
-// cuBLASLt: a product is described to it, and its heuristics name candidate algorithms.
+// cuBLASLt: we describe a product, and its heuristics name candidate algorithms.
 //
-// cuBLASLt is column-major, so that it computes out^T = b^T a^T: its first operand is b, its second a.
+// cuBLASLt is column-major, so it computes out^T = b^T a^T: its first operand is b, its second a.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -61,8 +61,8 @@ const Lt& lt() {
   return functions;
 }
 
-// Threads may share a handle. There is one for each device,
-// created while that is current and never destroyed.
+// Threads may share a handle. There is one per device. It is created while the device is current, and never
+// destroyed.
 cublasLtHandle_t handle_of(int device) {
   static std::mutex mutex;
   static auto* handles = new std::array<cublasLtHandle_t, 64>{};
@@ -75,9 +75,9 @@ cublasLtHandle_t handle_of(int device) {
   return handle;
 }
 
-// How a matrix lies in memory for a column-major reader.
+// The storage of a matrix, as the column-major cuBLASLt sees it.
 struct Storage {
-  bool transposed;  // stored as its transpose's columns, that is, by rows
+  bool transposed;  // stored by rows
   int64_t ld;
 };
 template <class M>
@@ -94,7 +94,7 @@ struct Types {
   cublasComputeType_t compute;
 };
 Types types_of(const GemmProblem& p) {
-  const bool tf32 = p.precision == Precision::tf32;  // IEEE products are good enough for all others
+  const bool tf32 = p.precision == Precision::tf32;  // all other precisions get IEEE products
   const auto out_of = [&](cudaDataType_t same) { return p.out_type == DType::f32 ? CUDA_R_32F : same; };
   switch (p.type) {
     case DType::f64:
@@ -110,8 +110,9 @@ Types types_of(const GemmProblem& p) {
   }
 }
 
-// Whether c is one row, added to every row of the result: cuBLASLt's epilogue adds it, which costs no pass
-// over a matrix of the result's size. It has none for float64 and integers, and may not write what it reads.
+// Whether c is one row that is added to every row of the result. cuBLASLt's epilogue can add it, which saves
+// reading a matrix of the result's size. It has no such epilogue for float64 and integers, and must not write
+// the memory that it reads.
 bool is_bias(const GemmProblem& p) {
   return is_bias_row(p) && p.c.data != p.out.data && p.type != DType::f64 && !is_integer(p.type);
 }
@@ -119,20 +120,20 @@ bool is_bias(const GemmProblem& p) {
 // Everything that the choice of an algorithm depends on.
 using Key = std::array<int64_t, 22>;
 
-int64_t alignment_of(const void* p) {  // the heuristics look at no more than 256 bytes
+int64_t alignment_of(const void* p) {  // the heuristics use at most 256 bytes
   const auto address = reinterpret_cast<uintptr_t>(p);
   return address == 0 ? 256 : int64_t(std::min<uintptr_t>(address & (~address + 1), 256));
 }
 
-// The alignment that every member of a batch has. Members start a batch stride apart, which may be aligned
-// less than the first one: one row of 24 elements every 25, for example.
+// The alignment that every member of a batch has. It may be smaller than that of the first member, because it
+// depends on the batch stride: for example, one row of 24 elements every 25 elements.
 template <class M>
 uint32_t member_alignment(const M& m, DType type, int64_t batch) {
   const int64_t first = alignment_of(m.data), step = batch > 1 ? m.batch_stride * element_size(type) : 0;
   return uint32_t(step == 0 ? first : std::min(first, alignment_of(reinterpret_cast<const void*>(step))));
 }
 
-// The alignment that every row of c or out has, up to the widest access of an algorithm.
+// The alignment that every row of c or out has, limited to the widest access of an algorithm.
 template <class M>
 int64_t row_alignment(const M& m, int64_t ld, const GemmProblem& p) {
   constexpr int64_t kMost = 16;
@@ -174,7 +175,7 @@ struct KeyHash {
   }
 };
 
-// The descriptors of a problem and the algorithms for it. `problem` is the reason where there are none.
+// The descriptors of a problem and the algorithms for it. If there are none, `problem` is the reason.
 class Plan {
  public:
   explicit Plan(const GemmProblem& p) { build(p); }
@@ -244,21 +245,20 @@ class Plan {
     const bool reads_c = p.beta != 0 && !bias_;
     const auto c = reads_c ? storage_of(p.c, p.m, p.n) : out;
     if (!a || !b) return void(problem = "cuBLASLt takes row-major and column-major operands only");
-    // Seen in cuBLAS 13.1: its heuristics name an algorithm, which
-    // then refuses with CUBLAS_STATUS_NOT_SUPPORTED.
+    // In cuBLAS 13.1 the heuristics name an algorithm, but running it fails with CUBLAS_STATUS_NOT_SUPPORTED.
     if (p.type == DType::i8 && !(starts_at_word(p.a) && starts_at_word(p.b)))
       return void(problem = "cuBLASLt reads int8 matrices in words of 4 bytes");
     if (bias_ && rounds_before_bias(p)) return void(problem = kRoundsBeforeBias);
     if (!out || !out->transposed || !c || !c->transposed)
       return void(problem =
                       "cuBLASLt takes c and out with contiguous rows only, and a row as c with beta = 1");
-    // Seen in cuBLAS 13.1: with c's rows at multiples of 16 bytes and those of out elsewhere, its heuristics
-    // name algorithms that write to misaligned addresses.
+    // In cuBLAS 13.1, if the rows of c start at multiples of 16 bytes and the rows of out do not, the
+    // heuristics name algorithms that write to misaligned addresses.
     if (reads_c && row_alignment(p.c, c->ld, p) != row_alignment(p.out, out->ld, p))
       return void(problem = "cuBLASLt takes c and out whose rows are aligned alike");
     const Types t = types_of(p);
     check_vendor(lt().desc_create(&desc_, t.compute, t.scale), "cublasLtMatmulDescCreate");
-    // A column-major reader sees a row-major matrix as its transpose, which out^T = b^T a^T needs.
+    // cuBLASLt sees a row-major matrix as its transpose, which out^T = b^T a^T needs.
     set(CUBLASLT_MATMUL_DESC_TRANSA, b->transposed ? CUBLAS_OP_N : CUBLAS_OP_T);
     set(CUBLASLT_MATMUL_DESC_TRANSB, a->transposed ? CUBLAS_OP_N : CUBLAS_OP_T);
     b_ = operand(t.in, *b, p.k, p.n, p, p.b.batch_stride);
@@ -290,7 +290,7 @@ class Plan {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         reads_c ? member_alignment(p.c, p.out_type, p.batch) : out);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-        written);  // the epilogue's bias row has no attribute of its own
+        written);  // there is no attribute for the bias row of the epilogue
     found_.resize(kCublasLtCandidates);
     int count = 0;
     const cublasStatus_t status = lt().heuristic(handle_of(current_cuda_device()), desc_, b_, a_, c_, out_,
@@ -305,7 +305,7 @@ class Plan {
   std::vector<cublasLtMatmulHeuristicResult_t> found_;
 };
 
-// The heuristics take 20 us and more, so each thread keeps its last plans.
+// The heuristics take 20 us or more, so each thread keeps its last plans.
 const Plan& plan_of(const GemmProblem& p) {
   constexpr size_t kMostPlans = 1024;
   thread_local std::unordered_map<Key, Plan, KeyHash> plans;
@@ -315,7 +315,7 @@ const Plan& plan_of(const GemmProblem& p) {
   return plans.try_emplace(key, p).first->second;
 }
 
-// The problem itself if rows of out are contiguous, else its transpose.
+// The problem itself if the rows of out are contiguous, else its transpose.
 GemmProblem by_rows(const GemmProblem& p) { return p.out.col_stride == 1 || p.n == 1 ? p : p.transposed(); }
 
 }  // namespace

@@ -1,5 +1,6 @@
-# Level 7. The rows of cuBLAS and cuBLASLt need their headers: a full CUDA toolkit has them, and so has the package
-# nvidia-cublas, which CUDA builds of torch install beside themselves. The libraries are those that torch loads.
+# Level 7. The rows of cuBLAS and cuBLASLt need the headers of these libraries. A full CUDA toolkit has them,
+# and so has the package nvidia-cublas, which CUDA builds of torch install. At run time the libraries are
+# those that torch loads.
 if(FASTGEMM_CUDA)
   find_path(FASTGEMM_CUBLAS_INCLUDE cublasLt.h
             HINTS ${CUDAToolkit_INCLUDE_DIRS} ${FASTGEMM_TORCH_DIR}/../nvidia/cu13/include

@@ -1,5 +1,6 @@
-// Level 7: vendor libraries and the framework as rows of the table. torch's own operators (MKL, oneDNN,
-// cuBLAS: whatever it was built with) are reached through the context, so that this folder needs no torch.
+// Level 7: vendor libraries and the framework as rows of the table. torch's own operators (which call MKL,
+// oneDNN or cuBLAS, as torch was built) are called through the context, so that this folder does not depend
+// on torch.
 #include "core/table.h"
 
 #include "cpu/gemm/predict/predict.h"
@@ -18,7 +19,7 @@ bool has_leading_dimension(const ConstMatrix& m, int64_t rows, int64_t cols) {
          (m.row_stride == 1 && (cols == 1 || m.col_stride >= rows));
 }
 
-// torch 2.13's _int_mm gives wrong sums for other strides and refuses other results.
+// torch 2.13's _int_mm gives wrong sums for other strides, and refuses other results.
 const char* int8_rejects(const GemmProblem& p) {
   if (!has_leading_dimension(p.a, p.m, p.k) || !has_leading_dimension(p.b, p.k, p.n))
     return "torch._int_mm takes row-major and column-major operands only";
@@ -35,18 +36,17 @@ const char* torch_cpu_rejects(const GemmProblem& p) {
   return nullptr;
 }
 
-// Whether an int8 matrix consists of whole words of 4 bytes, in which cuBLAS reads it.
+// Whether cuBLAS can read an int8 matrix: it reads words of 4 bytes.
 bool in_words(const ConstMatrix& m) {
   const int64_t ld = m.col_stride == 1 ? m.row_stride : m.col_stride;
   return ld % 4 == 0 && m.batch_stride % 4 == 0 && starts_at_word(m);
 }
 
-// Seen with cuBLAS 13.1 under torch 2.11, at every size where rows are aligned: a product of 16-bit types is
-// rounded before a whole matrix is added.
+// With cuBLAS 13.1 under torch 2.11, a 16-bit product is rounded before a whole matrix is added. This was
+// seen at every size with aligned rows.
 const char* half_rejects(const GemmProblem& p) {
   if (p.beta == 0.0 || (p.type != DType::f16 && p.type != DType::bf16)) return nullptr;
-  const bool bias =
-      is_bias_row(p) && p.c.col_stride == 1 && p.batch == 1;  // torch expands all others to a matrix
+  const bool bias = is_bias_row(p) && p.c.col_stride == 1 && p.batch == 1;  // others are expanded to a matrix
   if (!bias) return "torch's 16-bit product is rounded before a matrix is added";
   return rounds_before_bias(p) ? kRoundsBeforeBias : nullptr;
 }
@@ -61,8 +61,9 @@ const char* torch_cuda_rejects(const GemmProblem& p) {
   if (!in_words(p.a) || !in_words(p.b))
     return "torch._int_mm on CUDA takes addresses and leading dimensions that are multiples of 4 bytes";
   const bool along_k = p.a.col_stride == 1 && p.b.row_stride == 1;
-  if (!along_k)  // seen in cuBLAS 13.1: CUBLAS_STATUS_NOT_SUPPORTED for 193 x 32 x 64 and 1296 x 224 x 104,
-                 // NN
+  // cuBLAS 13.1 fails for NN with CUBLAS_STATUS_NOT_SUPPORTED, for example at 193 x 32 x 64 and 1296 x 224 x
+  // 104.
+  if (!along_k)
     return "torch._int_mm on CUDA takes row-major A and column-major B; others fail in cuBLAS at some sizes";
   return int8_rejects(p);
 }
@@ -141,7 +142,7 @@ constexpr Kernel rows[] = {
     FASTGEMM_CUBLASLT_ROW(2, "cublaslt_3", "cuBLASLt's third candidate"),
     FASTGEMM_CUBLASLT_ROW(3, "cublaslt_4", "cuBLASLt's fourth candidate"),
     torch_transpose_row(Device::cuda, "a CUDA build of torch", cuda::unavailable_library),
-    // geam computes with the values and may change the bits of a NaN, so it is not a rung.
+    // geam does arithmetic and may change the bits of a NaN, so it is not a rung.
     Kernel{.op = Op::transpose,
            .device = Device::cuda,
            .level = 7,

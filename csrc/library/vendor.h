@@ -1,5 +1,5 @@
-// Finds functions in the vendor libraries that torch has loaded: they have torch's version, and nothing has
-// to be linked or located. This header is used only where the libraries' headers were found.
+// Finds functions in the vendor libraries that torch has loaded. They have the version that torch uses, and
+// need not be linked or searched for. This header is used only if the libraries' headers were found.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 
 namespace fastgemm {
 
-// Null where the library is not loaded.
+// Null if the library is not loaded.
 inline void* loaded_library(const std::string& soname) {
   return dlopen(soname.c_str(), RTLD_LAZY | RTLD_NOLOAD);
 }
@@ -33,7 +33,7 @@ inline int current_cuda_device() {
   return device;
 }
 
-// Creating a handle allocates, which a stream that is being captured into a graph forbids by default.
+// Creating a handle allocates memory. By default this is forbidden while a stream is captured into a graph.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }

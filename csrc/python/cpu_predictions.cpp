@@ -25,7 +25,7 @@ using Changes = std::optional<nb::dict>;
 
 constexpr const char* kIsas[] = {"baseline", "avx2", "avx512"};
 
-// Every field, by its name.
+// Calls f(name, field) for every field.
 template <class C, class F>
 void for_fields(C& c, F&& f) {
   f("model", c.model), f("cores", c.cores), f("clock", c.clock), f("vnni", c.vnni);
@@ -42,7 +42,7 @@ nb::dict to_dict(const Cpu& c) {
   return d;
 }
 
-// The processor in force, with what the dictionary says instead; if it names units, libraries have the same.
+// The current processor with the changes of the dictionary. Changed units apply to libraries, too.
 Cpu to_cpu(const Changes& changes) {
   Cpu c = current_cpu();
   if (!changes) return c;

@@ -1,5 +1,5 @@
-// fastgemm._introspect: the kernel table, tuning memory and build information for Python. The ops themselves
-// are reached through torch.ops; loading this module loads the op library, which registers them.
+// fastgemm._introspect: the kernel table, tuning memory and build information for Python. Loading this module
+// also loads the op library, which registers the ops in torch.ops.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
@@ -39,7 +39,7 @@ std::vector<std::string> type_names(DTypeSet set) {
   return names;
 }
 
-// The kernels on GPUs that take a product of each type that is no type of its operands.
+// For each product type that is not an element type (u8i8, i8u8, i16i64): the GPU kernels that take it.
 std::map<std::string, std::vector<std::string>> product_kernels() {
   std::map<std::string, std::vector<std::string>> names;
   for (int i = int(DType::u8i8); i < kDTypes; ++i) {
@@ -137,8 +137,8 @@ using LayoutTuple = std::tuple<uintptr_t, std::vector<int64_t>, std::vector<int6
 torch_ops::Layout to_layout(LayoutTuple t) {
   return {std::get<0>(t), std::move(std::get<1>(t)), std::move(std::get<2>(t))};
 }
-// The kernels that the static tables of a device name for a problem of contiguous matrices. The device need
-// not be present.
+// The kernels that the static tables of a device name for a problem with contiguous matrices. The device need
+// not be in this machine.
 std::vector<std::string> ranked(const KeyTuple& tuple, const std::string& device) {
   TuningKey key = to_key(tuple);
   key.alignment = contiguous_alignment(key);
@@ -154,14 +154,14 @@ nb::dict info() {
   nb::dict d;
   for (const auto& [name, value] : build_info()) {
     d[name.c_str()] = value;
-    // Rows of CUDA have launchers in every build: the simulator runs those of one without CUDA.
+    // CUDA rows have launchers in every build, because the simulator runs them without CUDA.
     if (name == "cuda_archs") d["cuda_kernels"] = !value.empty();
   }
   return d;
 }
 
-// The Python function that reads the framework's flags. It and the names that it is given outlive the
-// interpreter's tear-down, in which a late call may still need them, so they are never destroyed.
+// The Python function that reads the framework's flags. The function and the names of its arguments are never
+// destroyed, because a late call may need them while the interpreter shuts down.
 PyObject*& kept_probe() {
   static PyObject* probe = nullptr;
   return probe;
@@ -175,8 +175,8 @@ PyObject* name_of(Enum value) {
   return name;
 }
 
-// Calls through CPython's API in 0.2 us instead of 0.6 us by way of casts of each argument, since every small
-// product may have to ask.
+// Calls the probe through CPython's API, which takes 0.2 us. nanobind's conversion of each argument would
+// take 0.6 us, too long for a call that every small product may need.
 bool ask_probe(Device device, DType type, Precision precision) {
   const nb::gil_scoped_acquire held;
   PyObject* arguments[] = {name_of(device), name_of(type), name_of(precision)};
@@ -190,13 +190,13 @@ bool ask_probe(Device device, DType type, Precision precision) {
 
 using Frame = std::shared_ptr<const PatchFrame>;
 
-// Counts as Python holds them. Frames share the counts and not this object: they may be dropped by a thread
-// that does not hold the interpreter's lock.
+// The counts as a Python object. Frames share the counts, not this object, because a thread without Python's
+// interpreter lock may destroy a frame.
 struct SharedCounts {
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();
 };
 
-// What a capsule of capsule_of() keeps alive.
+// The frame that a capsule of capsule_of() keeps alive.
 Frame frame_in(const nb::object& capsule) {
   return *static_cast<Frame*>(nb::cast<nb::capsule>(capsule).data(kPatchSlot));
 }
@@ -210,7 +210,7 @@ Frame make_frame(int level, std::string kernel, const std::optional<std::string>
   return frame;
 }
 
-// The capsule that is put into the slot of torch's thread-local state; it keeps a frame alive.
+// The capsule for the slot of torch's thread-local state. It keeps a frame alive.
 nb::capsule capsule_of(Frame frame) {
   return nb::capsule(new Frame(std::move(frame)), kPatchSlot,
                      [](void* kept) noexcept { delete static_cast<Frame*>(kept); });
@@ -257,7 +257,7 @@ void define_patches(nb::module_& m) {
 }  // namespace
 
 NB_MODULE(_introspect, m) {
-  nb::set_leak_warnings(false);  // the probe outlives the interpreter
+  nb::set_leak_warnings(false);  // the probe is never destroyed
   m.doc() = "Kernel table, tuning memory and build information of the fastgemm op library.";
   define_patches(m);
   define_predictions(m);

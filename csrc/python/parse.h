@@ -1,4 +1,4 @@
-// Names from Python as the library's enumerations.
+// Converts names from Python to the enumerations of the library.
 #pragma once
 
 #include <stdexcept>

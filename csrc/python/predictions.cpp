@@ -32,8 +32,9 @@ nb::dict to_dict(const Gpu& g) {
   return d;
 }
 
-// The GPU at hand, with what the dictionary says instead: of another capability, the nominal one. Where it
-// names capability and size nobody looks for a GPU, which would keep a process from being forked.
+// The current GPU with the changes of the dictionary; for another capability, the nominal GPU with the
+// changes. If the dictionary names capability and size, the driver is not asked for a GPU, because a process
+// that has asked cannot fork.
 Gpu to_gpu(const std::optional<nb::dict>& d) {
   if (!d) return current_gpu();
   const auto get = [&]<class T>(const char* name, T& to) {
@@ -58,7 +59,7 @@ Values counts(const std::string& kernel, const Problem& problem, const std::opti
   return std::bit_cast<Values>(row->count(p, to_gpu(gpu)));
 }
 
-// What level=None compares, from the least time on: the rows that the GPU could run, and the library.
+// The times that level=None compares, fastest first: of the rows that the GPU could run, and of the library.
 std::vector<std::pair<std::string, double>> predictions(const Problem& problem,
                                                         const std::optional<nb::dict>& gpu) {
   const GemmProblem p = to_problem(problem);

@@ -4,7 +4,7 @@
 
 namespace fastgemm {
 
-// Adds what tools and `fastgemm tune` need of csrc/cuda/gemm/predict.
+// Adds the functions of csrc/cuda/gemm/predict and csrc/cpu/gemm/predict that tools and `fastgemm tune` need.
 void define_predictions(nanobind::module_&);
 void define_cpu_predictions(nanobind::module_&);
 

@@ -1,4 +1,4 @@
-// A product as Python describes it to predictions.
+// A product, as Python describes it for predictions.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace fastgemm {
 
-// (dtype, precision, batch, m, n, k, a_transposed, b_transposed), of contiguous matrices.
+// (dtype, precision, batch, m, n, k, a_transposed, b_transposed); the matrices are contiguous.
 using Problem = std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t, bool, bool>;
 
 inline GemmProblem to_problem(const Problem& t) {

@@ -1,5 +1,5 @@
-// fastgemm._simt: the simulator for Python. Loading it makes the CUDA kernels available to CPU tensors;
-// begin() and end() enclose the calls that run on it.
+// fastgemm._simt: the simulator for Python. When it is loaded, CPU tensors can use the CUDA kernels. Calls
+// between begin() and end() run on it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -60,7 +60,7 @@ nb::dict to_dict(const simt::Launch& l) {
 
 void begin(bool count, bool raise_problems, int multiprocessors, int64_t max_blocks, int capability,
            bool run) {
-  if (simulating()) throw std::runtime_error("fastgemm: a simulation is under way in this thread");
+  if (simulating()) throw std::runtime_error("fastgemm: a simulation is already running in this thread");
   simt::session() = {};
   simt::session().options = {count, raise_problems, multiprocessors, max_blocks, run};
   set_simulated_gpu(nominal_gpu(capability, multiprocessors));
@@ -68,7 +68,8 @@ void begin(bool count, bool raise_problems, int multiprocessors, int64_t max_blo
 }
 
 void install() {
-  install_simulator(simt::rows(), simt::simulate_double_rows, simt::simulate_mirror, simt::simulate_finish);
+  install_simulator(simt::rows(), simt::simulate_double_rows, simt::simulate_mirror,
+                    simt::simulate_epilogue_pass);
 }
 
 nb::list end() {

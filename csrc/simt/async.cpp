@@ -72,7 +72,7 @@ void forget_copies() { copies.clear(); }
 
 namespace {
 
-// Whether a copy goes elsewhere than from global to shared memory. Addresses of no memory are left to note().
+// Whether a copy does not go from global to shared memory. note() reports addresses that are in no memory.
 bool misplaced(const void* to, const void* from, int valid) {
   const auto elsewhere = [](const void* p, Space wanted) {
     const auto address = reinterpret_cast<uintptr_t>(p);
@@ -172,9 +172,9 @@ void load_box_multicast(void* to_shared, const TensorMap* map, Barrier* barrier,
                         int plane, uint32_t cta_mask) {
   const void* site = __builtin_return_address(0);
   if (cta_mask == 0 || cta_mask >> runtime::cluster_size())
-    fail("a multicast to blocks that the cluster lacks");
+    fail("a multicast to a block that is not in the cluster");
   const Box box(*map, column, row, plane);
-  box.note(Kind::bulk_load, to_shared, site);  // read once, whoever gets it
+  box.note(Kind::bulk_load, to_shared, site);  // read once for all receivers
   for (int rank = 0; rank < runtime::cluster_size(); ++rank) {
     if (!(cta_mask >> rank & 1)) continue;
     auto* const of_block = static_cast<Barrier*>(runtime::in_shared_of(barrier, rank));

@@ -22,12 +22,13 @@
 namespace fastgemm::simt::runtime {
 namespace {
 
-constexpr int kMostBlocks = 8;  // of a cluster, on every GPU that has them
+constexpr int kMostBlocks = 8;  // the portable maximum of a cluster
 constexpr size_t kStackBytes = 256 * 1024, kGuardBytes = 4096;
-// A block in which threads have yielded this often, and nothing else happened, is dead.
+// If the threads of a block only yield, this many times, the block is in a deadlock.
 constexpr int kMostYields = 100'000;
-// Of a grid of which only some blocks are counted, the others run too if all of it makes fewer accesses, a
-// thread's start being worth ten; those that are counted make about as many as the second at most.
+// If only some blocks of a grid are counted, the others still run unless the whole grid makes more than
+// kMostAccesses. The counted blocks make at most about kMostCounted. The start of a thread costs as much as
+// kThreadStart accesses.
 constexpr int64_t kMostAccesses = 300'000'000, kMostCounted = 100'000'000, kThreadStart = 10;
 
 }  // namespace
@@ -37,8 +38,8 @@ std::string text(const dim3& d) {
          ")";
 }
 
-// One stack for each thread of the largest block or cluster so far, kept for the life of the process. A page
-// is taken when a fiber first touches it; below each stack lies one that traps.
+// One stack for each thread of the largest block or cluster so far, kept until the process ends. Memory is
+// used only for pages that a fiber touches. Below each stack is a guard page.
 class Stacks {
  public:
   explicit Stacks(int count) : count_(count) {
@@ -136,7 +137,7 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, int cluster, size
     run_blocks();
   } catch (...) {
     current_ = nullptr, poll_ = nullptr;
-    memory::end_launch();  // a launch that a fault ended is reported too
+    memory::end_launch();  // also report a launch that ended by an error
     throw;
   }
   poll_ = nullptr;
@@ -145,8 +146,9 @@ void Block::run_grid(const char* kernel, dim3 grid, dim3 size, int cluster, size
 
 namespace {
 
-// Whether block i is one of about `wanted` that lie evenly spread. Multiples of the golden ratio do, and are
-// not in step with the rows of a grid: every fourth block of a grid 16 wide would never be one of its edge.
+// Whether block i is one of about `wanted` evenly spread blocks. Multiples of the golden ratio are evenly
+// spread and independent of the grid's width. Every fourth block would not be: in a grid 16 wide, it would
+// never be at the right edge.
 bool among(int64_t i, int64_t wanted, int64_t blocks) {
   const uint64_t fraction = uint64_t(i) * 0x9e3779b97f4a7c15u;
   return wanted >= blocks || double(fraction) * 0x1p-64 * double(blocks) < double(wanted);
@@ -154,8 +156,8 @@ bool among(int64_t i, int64_t wanted, int64_t blocks) {
 
 }  // namespace
 
-// All blocks, of which the counted ones lie evenly spread; or, if that would take long, the counted ones
-// alone, and those the first, since a block may wait for blocks before it.
+// Runs all blocks; the counted ones are evenly spread. If this would take too long, runs only the counted
+// ones. These are then the first blocks, because a block may wait for blocks before it.
 void Block::run_blocks() {
   const Options& options = session().options;
   if (!options.run) return;
@@ -246,13 +248,13 @@ void Block::run_thread(Thread& t) {
   complete_cluster_barrier();
   if (cluster_ == 1 || std::ranges::count(of_block(t.rank), State::done, &Thread::state) < block_threads_)
     return;
-  current_ = &t;  // whom messages name
+  current_ = &t;  // for messages
   end_block(t.rank);
   current_ = nullptr;
 }
 
-// Runs the lanes of a warp until all wait for something outside it; whether any of them got further, which
-// yielding is not.
+// Runs the lanes of a warp until all wait for something outside of the warp. Returns whether any lane made
+// progress; yielding is no progress.
 bool Block::run_warp(int first, int last) {
   bool progress = false;
   for (int i = first; i < last; ++i) {
@@ -373,7 +375,8 @@ void Block::release_barrier(int rank, int id, bool everyone) {
   order::join(members, cluster_ == 1 && (everyone || members.size() == threads_.size()));
 }
 
-// Threads of one barrier may come from copies that the compiler made of one line, but not from two lines.
+// All threads at a barrier must be at the same source line. Program counters may differ, because the compiler
+// may copy code.
 void Block::check_same_line(const Thread& t, const void* site) {
   const uint32_t here = trace::pc_of(t.site), there = trace::pc_of(site);
   if (symbols::source_line(here) == symbols::source_line(there)) return;

@@ -1,5 +1,4 @@
-// The scheduler: runs the blocks of a grid, or its clusters, one after the other, and their threads as
-// fibers.
+// The scheduler: runs the blocks (or clusters) of a grid one after the other, and their threads as fibers.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +29,7 @@ struct Thread {
   int rank;  // of the block in its cluster
   State state;
   const char* waits_for;
-  const void* site;              // in the kernel, where it waits
+  const void* site;              // the place in the kernel where it waits
   int barrier, barrier_threads;  // at_barrier
   uint32_t mask;                 // in_warp
   void* record;
@@ -42,7 +41,7 @@ struct Thread {
   uint64_t cluster_phase;
 };
 
-// A block, or a cluster of them.
+// A block, or a cluster of blocks.
 class Block {
  public:
   void run_grid(const char* kernel, dim3 grid, dim3 block, int cluster, size_t shared_bytes,
@@ -77,7 +76,7 @@ class Block {
     const void* site;
   };
   void land_later(Load load) { in_flight_.push_back(std::move(load)); }
-  std::string where() const;  // kernel and block, in words
+  std::string where() const;  // names kernel and block, for messages
 
   Block();
   ~Block();
@@ -102,7 +101,7 @@ class Block {
   std::span<Thread> of_block(int rank) {
     return std::span(threads_).subspan(size_t(rank * block_threads_), size_t(block_threads_));
   }
-  // Between the shared memory of one block and that of the next lies some that is nobody's.
+  // There is a gap after the shared memory of each block.
   size_t shared_pitch() const {
     return (shared_bytes_ + 2 * kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
   }
@@ -119,19 +118,20 @@ class Block {
   dim3 grid_, size_, place_;
   int cluster_ = 1, block_threads_ = 0, rank_at_barriers_ = 0;
   uint64_t cluster_phase_ = 0;
-  // At the cluster's barrier, in this phase; that have returned, in all and without arriving in it.
+  // Threads that arrived at the cluster's barrier in this phase; threads that returned; those of them that
+  // did not arrive in this phase.
   int cluster_arrivals_ = 0, returned_ = 0, excused_ = 0;
   const std::function<void()>* body_ = nullptr;
   std::unique_ptr<Stacks> stacks_;
   uintptr_t stacks_begin_ = 0, stacks_bytes_ = 0;
   std::vector<Thread> threads_;
-  Thread* current_ = nullptr;  // that runs, or leads a collective operation
+  Thread* current_ = nullptr;  // the one that runs or leads a collective operation
   bool on_fiber_ = false;
   std::unique_ptr<std::byte, Free> shared_;
   size_t shared_bytes_ = 0;
   std::vector<Load> in_flight_;
   std::exception_ptr error_;
-  Poll* poll_ = nullptr;   // of the launch under way
+  Poll* poll_ = nullptr;   // of the current launch
   bool backwards_ = true;  // the order in which warps and lanes run, changed from block to block
 };
 

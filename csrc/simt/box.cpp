@@ -16,8 +16,8 @@
 namespace fastgemm::simt {
 namespace {
 
-// Visits the 16-byte units of a piece of a row of a box: (place in shared memory, bytes from the piece's
-// begin, bytes).
+// Visits the 16-byte units of a part of a box's row: (place in shared memory, offset from the begin of the
+// part, bytes).
 template <class Visit>
 void for_each_unit(std::byte* piece, int64_t bytes, int swizzle_bytes, const Visit& visit) {
   const uintptr_t units = swizzle_bytes ? uintptr_t(swizzle_bytes) - 16 : 0;
@@ -32,8 +32,8 @@ void for_each_unit(std::byte* piece, int64_t bytes, int swizzle_bytes, const Vis
 struct Store {
   Box box;
   std::byte* from;
-  const void* site;             // that asked for it
-  std::vector<std::byte> data;  // once it was read
+  const void* site;             // the instruction that requested it
+  std::vector<std::byte> data;  // empty until it is read
 };
 
 std::unordered_map<int, Groups<Store>> stores;  // by thread of the block
@@ -49,12 +49,12 @@ void read(Store& s) {
 
 }  // namespace
 
-// What the hardware stores at a time: where a row of the tensor ends inside, the rest goes behind it (seen on
-// an H200: bf16, 47 columns in rows of 80, the 48th was overwritten).
+// The hardware stores units of this size. If a row of the tensor ends inside a unit, the bytes after it are
+// overwritten, too. (Seen on an H200: bf16, 47 columns in rows of 80; the 48th was overwritten.)
 constexpr int64_t kStoredUnit = 16;
 
-// Rows of the box that the tensor has, as far as it has them: visit(row of the box, first byte in it, memory,
-// bytes).
+// Visits the parts of the box's rows that are inside the tensor: visit(row of the box, first byte in it,
+// memory, bytes).
 template <class Visit>
 void Box::for_each_row(const Visit& visit) const {
   const int64_t first = std::max<int64_t>(column_, 0);
@@ -159,11 +159,11 @@ void Box::poison() const {
 }
 
 void check_written(const std::byte* from, int bytes, const void* site) {
-  if (session().options.count && !trace::counting()) return;  // a block of which nothing is remembered
+  if (session().options.count && !trace::counting()) return;  // nothing is recorded for this block
   const auto address = reinterpret_cast<uintptr_t>(from);
   const Region* r = memory::find(address);
   if (!r || address + uintptr_t(bytes) > r->end || r->initialized.empty()) return;
-  // Blocks that were left out may have written it.
+  // A block that did not run might have written it.
   if (r->space == Space::global && !session().launch().complete) return;
   if (std::memchr(&r->initialized[r->offset(address)], 0, size_t(bytes)))
     report("uninitialized",
@@ -183,7 +183,7 @@ void store_box(const TensorMap* map, const void* from_shared, int column, int ro
 
 void commit_stores() { mine().commit(); }
 
-// The source may be written over, the destination not yet be read.
+// Afterwards the source may be overwritten, but the destination must not be read yet.
 void wait_pending_stores_read(int pending) {
   auto& committed = mine().committed;
   for (int i = 0; i < int(committed.size()) - pending; ++i)

@@ -1,4 +1,4 @@
-// A box of a tensor: what the tensor memory accelerator moves between global and shared memory.
+// A box of a tensor, which the tensor memory accelerator (TMA) moves between global and shared memory.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,17 @@ class Box {
 
   int bytes() const { return row_bytes() * map_.box_rows; }
 
-  // What the instruction (bulk_load or bulk_store) does to memory: counts it, and reports what the hardware
-  // could not do, or what lies outside the buffers of the launch.
+  // Counts the accesses of the instruction (bulk_load or bulk_store). Reports what the hardware could not do,
+  // and accesses outside of the launch's buffers.
   void note(Kind, const void* shared, const void* site) const;
 
-  // To shared memory, with zeros for what the tensor does not have.
+  // Copies the box to shared memory; elements outside of the tensor are zero.
   void load(std::byte* shared) const;
-  // From shared memory, without swizzle from now on; and to the tensor, as far as it goes.
+  // take() reads the box from shared memory and undoes the swizzle; store() writes it to the tensor, without
+  // the elements outside.
   std::vector<std::byte> take(const std::byte* shared) const;
   void store(const std::vector<std::byte>& taken) const;
-  // Where it will be stored, all bits set until then.
+  // Sets all bits of the destination, until the box is stored.
   void poison() const;
 
  private:
@@ -40,7 +41,7 @@ class Box {
   int column_, row_, plane_;
 };
 
-// For what the asynchronous engines read: reports bytes that nothing has written.
+// Reports bytes that were never written, for reads of the asynchronous engines.
 void check_written(const std::byte* from, int bytes, const void* site);
 
 }  // namespace fastgemm::simt

@@ -1,4 +1,4 @@
-// What the blocks of a cluster have in common: a barrier, and each other's shared memory while they live.
+// Blocks of a cluster: their common barrier, and access to each other's shared memory while they run.
 #include "simt/block.h"
 #include "simt/memory.h"
 #include "simt/order.h"
@@ -7,7 +7,7 @@
 
 namespace fastgemm::simt::runtime {
 
-// No other block may reach into the shared memory of a block that has ended.
+// No other block may access the shared memory of a block that has ended.
 void Block::end_block(int rank) {
   const auto begin = static_cast<const std::byte*>(shared(rank));
   for (const Load& load : in_flight_)

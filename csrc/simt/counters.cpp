@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kBanks = 32, kBankBytes = 4, kSectorBytes = 32;
 
-// The distinct ones of `count` values.
+// Sorts `count` values, removes duplicates, and returns how many remain.
 template <class Values>
 int sort_unique(Values& values, int count) {
   std::sort(values.begin(), values.begin() + count);
@@ -36,7 +36,8 @@ int distinct_bytes(const Request& r) {
   return bytes;
 }
 
-// Passes that the lanes of the mask need: in one pass each bank delivers one word, to any number of lanes.
+// How many passes the lanes of the mask need. In one pass each bank delivers one word, to any number of
+// lanes.
 int bank_passes(const Request& r, uint32_t mask) {
   std::array<uintptr_t, runtime::kWarp * 4> words;
   int count = 0;
@@ -50,7 +51,8 @@ int bank_passes(const Request& r, uint32_t mask) {
   return *std::ranges::max_element(uses);
 }
 
-// Whether lanes whose numbers differ in this bit alone read one address, or one of the two reads nothing.
+// Whether every two lanes whose numbers differ only in this bit read the same address, or one of them reads
+// nothing.
 bool agree_in_pairs(const Request& r, int bit) {
   for (int l = 0; l < runtime::kWarp; ++l)
     if ((r.lanes >> l & 1) && (r.lanes >> (l ^ bit) & 1) &&
@@ -72,12 +74,12 @@ Cost global_cost(const Request& r) {
   return {.sectors = sort_unique(sectors, count), .bytes_used = distinct_bytes(r)};
 }
 
-// Shared memory delivers 32 words of 4 bytes at a time, so that wide accesses go through the banks by half
-// warps (8 bytes) or quarters (16). Plain loads take two of these groups at once where throughout the warp
-// lanes 2i and 2i + 1, or else lanes i and i ^ 2, do not differ in their address: a broadcast to all 32 lanes
-// is 2 wavefronts of 16 bytes, not 4. Stores and matrix instructions never do. This gives the wavefronts that
-// an H200 counts for each of 538 patterns of addresses; tests/cpp/counters_test.cpp
-// has those that tell rules apart.
+// Shared memory delivers 32 words of 4 bytes at a time. Wide accesses are therefore split into groups: half
+// warps for 8 bytes, quarter warps for 16. Plain loads serve two groups at once if in the whole warp lanes 2i
+// and 2i + 1 have the same address, or lanes i and i ^ 2 do. For example, a 16-byte broadcast to all 32 lanes
+// takes 2 wavefronts, not 4. Stores and matrix instructions never do this. These rules give the wavefronts
+// that an H200 counts for each of 538 address patterns; tests/cpp/counters_test.cpp has the patterns that
+// distinguish the rules.
 Cost shared_cost(const Request& r) {
   int together = r.bytes <= 4 ? 32 : r.bytes == 8 ? 16 : 8;
   if (together < 32 && r.kind == Kind::load && (agree_in_pairs(r, 1) || agree_in_pairs(r, 2))) together *= 2;

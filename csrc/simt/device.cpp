@@ -1,4 +1,4 @@
-// The host side of what cuda/device/launch.cu and tma.cu do on a GPU.
+// The simulator's counterpart of cuda/device/launch.cu and tma.cu.
 #include <stdexcept>
 #include <string>
 
@@ -12,7 +12,7 @@ namespace fastgemm::simt {
 int multiprocessors() { return session().options.multiprocessors; }
 int64_t block_bytes() { return simulated_gpu().shared_bytes; }
 
-// The rules of cuTensorMapEncodeTiled without interleave.
+// Checks the rules of cuTensorMapEncodeTiled without interleave.
 TensorMap make_tensor_map(const TensorShape& s) {
   const auto require = [](bool holds, const char* rule) {
     if (!holds) throw std::runtime_error(std::string("fastgemm: a tensor map needs ") + rule);

@@ -13,7 +13,7 @@
 namespace fastgemm::simt::runtime {
 namespace {
 
-// AddressSanitizer must know which stack is in use, and that what an abandoned fiber left on one is gone.
+// AddressSanitizer must know which stack is in use, and that an abandoned fiber's data on a stack is invalid.
 #if defined(__SANITIZE_ADDRESS__)
 void leave_for(void** fake, const void* stack, size_t bytes) {
   __sanitizer_start_switch_fiber(fake, stack, bytes);
@@ -52,8 +52,8 @@ void Fiber::enter(Fiber* self) {
 
 #if defined(__x86_64__)
 
-// Saves the registers that a call preserves (System V) on the stack in use, changes stacks, and restores
-// them: a few ns, where swapcontext enters the kernel for the signal mask.
+// Saves the registers that a call preserves (System V) on the current stack, changes stacks, and restores
+// them. This takes a few ns; swapcontext takes longer, because a system call sets the signal mask.
 extern "C" void fastgemm_simt_exchange(void** save, void* load);
 extern "C" void fastgemm_simt_enter();
 asm(R"(
@@ -88,8 +88,8 @@ void Fiber::exchange(Registers& save, Registers& load) { fastgemm_simt_exchange(
 void Fiber::start(std::byte* stack, size_t bytes, void (*entry)(void*), void* argument) {
   forget(stack, bytes);
   entry_ = entry, argument_ = argument, stack_ = stack, bytes_ = bytes;
-  // As if the fiber had been switched away from at the first instruction of fastgemm_simt_enter, which calls
-  // enter(this); the null return address is where unwinding ends.
+  // The stack looks as if the fiber had been suspended at the first instruction of fastgemm_simt_enter, which
+  // calls enter(this). Unwinding ends at the null return address.
   void* saved[] = {nullptr,                                       // r15
                    nullptr,                                       // r14
                    nullptr,                                       // r13
@@ -114,7 +114,7 @@ void Fiber::start(std::byte* stack, size_t bytes, void (*entry)(void*), void* ar
   inside_.uc_stack.ss_sp = stack;
   inside_.uc_stack.ss_size = bytes;
   inside_.uc_link = nullptr;
-  // makecontext passes ints: the pointer goes in two halves.
+  // makecontext passes only ints, so the pointer is passed in two halves.
   const auto self = reinterpret_cast<uintptr_t>(this);
   const auto enter_halves =
       +[](unsigned high, unsigned low) { enter(reinterpret_cast<Fiber*>(uintptr_t{high} << 32 | low)); };

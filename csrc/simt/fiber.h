@@ -1,4 +1,4 @@
-// A stack of its own that runs until it suspends itself: one thread of a block.
+// One thread of a block. It has its own stack, and runs until it suspends itself.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,23 @@ namespace fastgemm::simt::runtime {
 
 class Fiber {
  public:
-  // Prepares `entry(argument)` on this stack; what the fiber ran before is forgotten. entry must not return
-  // and must not let an exception out: it ends with a suspend() that is never resumed.
+  // Prepares to run entry(argument) on this stack; an earlier run is abandoned. entry must not return or
+  // throw. It ends with a suspend() that is never resumed.
   void start(std::byte* stack, size_t bytes, void (*entry)(void*), void* argument);
 
-  void resume();   // from outside: runs the fiber until it suspends
-  void suspend();  // from inside: back to where it was resumed
+  void resume();   // called from outside: runs the fiber until it suspends
+  void suspend();  // called by the fiber: returns to where it was resumed
 
  private:
 #if defined(__x86_64__)
-  using Registers = void*;  // the stack pointer; the registers lie on the stack
+  using Registers = void*;  // the stack pointer; the registers are on the stack
 #else
   using Registers = ucontext_t;
 #endif
   [[noreturn]] static void enter(Fiber*);
   static void exchange(Registers& save, Registers& load);
 
-  Registers inside_, outside_;  // of the fiber and of who resumed it, while the other one runs
+  Registers inside_, outside_;  // of the fiber and of its resumer, while the other one runs
   void (*entry_)(void*) = nullptr;
   void* argument_ = nullptr;
   std::byte* stack_ = nullptr;

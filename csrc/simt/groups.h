@@ -1,5 +1,5 @@
-// Asynchronous operations in groups: an instruction adds to the open one, another closes it, a third waits
-// until at most so many of the closed ones are left.
+// Groups of asynchronous operations, as in PTX. An instruction adds to the open group. "commit" closes it.
+// "wait" waits until at most `pending` closed groups are unfinished.
 #pragma once
 
 #include <deque>
@@ -11,14 +11,14 @@ namespace fastgemm::simt {
 template <class Item>
 struct Groups {
   std::vector<Item> open;
-  std::deque<std::vector<Item>> committed;  // the oldest first
+  std::deque<std::vector<Item>> committed;  // oldest first
 
   void commit() {
     committed.push_back(std::move(open));
     open.clear();
   }
 
-  // Finishes and removes the items of all groups but the last `pending`.
+  // Calls finish(item) for all groups but the last `pending`, and removes them.
   template <class Finish>
   void wait(int pending, const Finish& finish) {
     for (; int(committed.size()) > pending; committed.pop_front())

@@ -14,7 +14,7 @@ using runtime::kWarp;
 
 namespace {
 
-// A lane that has returned leaves no record.
+// A lane that has returned has no record.
 template <class Lane>
 void check_full_warp(void* const (&lanes)[kWarp]) {
   const void* const* here = std::ranges::find_if(lanes, [](const void* lane) { return lane != nullptr; });
@@ -47,7 +47,7 @@ void exchange_matrices(void* const (&lanes)[kWarp]) {
       }
 }
 
-// Sums of exact products, in the order of k.
+// Adds exact products in the order of k.
 template <class Number>
 Number multiply_add(const Number* a, const Number* b, int k, Number c) {
   if constexpr (std::is_same_v<Number, double>) {

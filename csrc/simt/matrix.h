@@ -1,4 +1,4 @@
-// ldmatrix, stmatrix and mma.sync on the host. All lanes of a warp must meet in them.
+// ldmatrix, stmatrix and mma.sync on the host. All lanes of a warp must take part.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -8,17 +8,17 @@ namespace fastgemm::simt {
 void emulate_ldmatrix(uint32_t* to, const void* row, int matrices, bool transposed);
 void emulate_stmatrix(void* row, const uint32_t* from, int matrices, bool transposed);
 
-// d += a * b in fragments of MmaLayout<T, M, K>, elements packed as in the registers. Products are exact; of
-// float32 they are added up one after the other along k in float32, then to d (hardware keeps a few bits less
-// or more, depending on the generation, so results agree to rounding); integers wrap; fp64 is a chain of
-// fused multiply-adds along k that starts with d.
+// d += a * b in fragments of MmaLayout<T, M, K>, with elements packed as in the registers. Products are
+// exact. With float32 sums, they are added one after the other along k in float32, and the sum is added to d.
+// GPUs keep a few bits more or less, depending on the generation, so results agree up to rounding. Integers
+// wrap. fp64 is a chain of fused multiply-adds along k that starts with d.
 template <class T, int M, int K>
 void emulate_mma(void* d, const void* a, const void* b);
 
-// The rules of wmma's loads and stores.
+// Checks the rules of wmma's loads and stores.
 void check_wmma_address(const void* p, int leading_bytes);
 
-// Accumulator and operands in the names of instructions.
+// The part of an instruction's name for the types of accumulator and operands.
 template <class T>
 inline constexpr char kTypesText[] = ".f64";
 template <>

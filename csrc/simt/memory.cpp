@@ -11,12 +11,12 @@
 namespace fastgemm::simt::memory {
 namespace {
 
-// Sorted by address; shared variables that no block has touched have no bookkeeping yet.
+// Sorted by address. The records of a shared variable are allocated when a block first touches it.
 std::vector<std::unique_ptr<Region>> regions;
 std::array<Region*, 4> recent{};
 size_t next_recent = 0;
 uint64_t block = 0, first_block_of_launch = 0;
-symbols::Segment segment;  // the thread-local one that the shared variables below lie in
+symbols::Segment segment;  // the thread-local segment that holds the shared variables below
 
 void insert(Region region) {
   const auto after =
@@ -33,7 +33,7 @@ void remove_if(const Condition& condition) {
 
 constexpr char kDynamic[] = "dynamic shared memory";
 
-// What a block finds in shared memory is undefined: all bits set, which reads as NaN and -1.
+// Shared memory is undefined when a block starts. All bits are set, which reads as NaN or -1.
 void clear_for_block(Region& r) {
   if (r.block == block) return;
   r.block = block;
@@ -57,7 +57,7 @@ void add_global(const void* data, size_t bytes, const char* name, bool writable,
   const auto begin = reinterpret_cast<uintptr_t>(data);
   if (bytes == 0) return;
   Region added{.begin = begin, .end = begin + bytes, .name = name, .writable = writable};
-  // One region for views of the same tensor: out is c, or a and b are slices of one matrix.
+  // Overlapping buffers become one region: out may be c, or a and b may be slices of one matrix.
   remove_if([&](const Region& r) {
     if (r.space != Space::global || r.end <= added.begin || added.end <= r.begin) return false;
     initialized |= r.initialized.empty();
@@ -104,7 +104,7 @@ void end_launch() {
   for (const auto& r : regions) {
     if (r->space == Space::global) {
       if (!launch.complete)
-        r->initialized.clear();  // later launches read what the blocks left out would write
+        r->initialized.clear();  // blocks that did not run would have written it; later launches read it
       const int64_t sectors = std::ranges::count(r->touched, true);
       launch.buffers.push_back({r->name, int64_t(r->end - r->begin), 32 * sectors});
     } else if (r->name != kDynamic && r->block >= first_block_of_launch) {

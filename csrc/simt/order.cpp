@@ -15,11 +15,12 @@ namespace order {
 namespace {
 
 std::vector<uint32_t> clocks;
-Knowledge seen, fenced;  // fenced: through a fence between the threads' accesses and the asynchronous proxy
-bool fences = false;     // any in this block
+Knowledge seen, fenced;  // fenced: by a fence between ordinary and asynchronous accesses
+bool fences = false;     // whether this block had any fence
 
-// Bytes on their way that a thread asked for. The fibers of a block take turns, where a GPU's threads ask at
-// the same time: the most of a block is the sum of each thread's most.
+// The bytes in flight that a thread requested. On a GPU all threads request at the same time, but the fibers
+// of a block run one after the other. The maximum of a block is therefore the sum of the maxima of its
+// threads.
 struct Flight {
   int64_t now = 0, most = 0;
 };
@@ -30,10 +31,10 @@ struct Object {
   Published known, of_phase;
 };
 std::unordered_map<const void*, Object> objects;
-uint32_t first_clock = 1;  // of this block: older stamps are from blocks before
+uint32_t first_clock = 1;  // of this block; older stamps are from earlier blocks
 
-size_t threads_of_block = 0;  // or cluster; behind them come the engines of their warpgroups
-size_t threads_of_one = 0;    // block of a cluster
+size_t threads_of_block = 0;  // or of a cluster; after them come the engines of the warpgroups
+size_t threads_of_one = 0;    // threads of one block of a cluster
 size_t running_engine = 0;    // 0: none
 
 size_t running() { return running_engine ? running_engine : size_t(runtime::thread_index()); }
@@ -92,7 +93,7 @@ Cell& split_cell_of(Region& r, size_t offset) {
   return r.cells_of_bytes[offset];
 }
 
-// Calls visit(cell, address) for all cells of a range, until it returns false.
+// Calls visit(cell, address) for the cells of a range, until it returns false.
 template <class Visit>
 void visit_cells(Region& r, uintptr_t address, int bytes, const Visit& visit) {
   const size_t end = r.offset(address) + size_t(bytes);
@@ -103,7 +104,7 @@ void visit_cells(Region& r, uintptr_t address, int bytes, const Visit& visit) {
   }
 }
 
-// Whether a write of the running thread may come now.
+// Whether the running thread may write now; if not, reports a race.
 bool check_write(const Cell& c, Region& r, uintptr_t address, uint32_t pc, size_t thread) {
   if (c.write_in_flight) return in_flight(true, r, address, pc, c.write.pc), false;
   if (c.reads_in_flight) return in_flight(true, r, address, pc, c.read.pc), false;
@@ -119,8 +120,8 @@ void set_write(Cell& c, uint32_t pc, size_t thread, bool ordinary) {
   c.read = c.other_read = {};
 }
 
-// Of more reads than a cell remembers it keeps the first and any other one, in each cell that of another
-// warp: so that a tile as a whole remembers all of its readers.
+// Whether to keep a read in place of another one. A cell remembers two reads: the first, and one of the
+// others. Different cells prefer different warps, so that a tile as a whole remembers all of its readers.
 bool keep(const Stamp& read, const Stamp& instead_of, uintptr_t address) {
   const auto rank = [&](const Stamp& s) {
     return (uint32_t(address / 4) + s.thread / runtime::kWarp) * 0x9e3779b1u;
@@ -130,7 +131,7 @@ bool keep(const Stamp& read, const Stamp& instead_of, uintptr_t address) {
 
 void set_read(Cell& c, uintptr_t address, uint32_t pc, size_t thread) {
   const Stamp now{clocks[thread], pc, uint16_t(thread)};
-  // A read that this one is ordered after says no more than this one will.
+  // A read that is ordered before this one can be forgotten.
   const auto replaces = [&](const Stamp& s) { return !current(s) || ordered(s, thread); };
   if (replaces(c.read))
     c.read = now;
@@ -282,16 +283,17 @@ void count_in_flight(size_t thread, int64_t bytes) {
   of_launch = std::max(of_launch, of_block);
 }
 
-// Who is taken to have asked for bytes that go to this memory: of a multicast, the same thread of each block.
+// The thread that counts as the requester of bytes that go to this memory. For a multicast, it is the same
+// thread of each block.
 size_t asked_by(const Region& r, size_t thread) {
   return r.rank < 0 ? thread : size_t(r.rank) * threads_of_one + thread % threads_of_one;
 }
 
-// A write by the running thread that lands later. From now on the bytes belong to it.
+// Starts a write of the running thread that lands later. From now on nobody else may access the bytes.
 void begin_write(void* to, int bytes, const void* site, bool needs_fence) {
   const auto address = reinterpret_cast<uintptr_t>(to);
   Region* r = memory::find(address);
-  if (!r || r->cells.empty()) return;  // outside a simulation's shared memory: note() has said so
+  if (!r || r->cells.empty()) return;  // not shared memory; note() has reported it
   const size_t thread = running();
   const uint32_t pc = trace::pc_of(site);
   if (r->ended) ended(*r, pc);

@@ -1,7 +1,7 @@
-// Which access happens before which, among the threads of a block, and the races that follow. Every thread
-// has a clock, and knows of every other thread's clock what barriers told it (vector clocks: Lamport;
-// Mattern; vector_clocks.h). An access of thread t at time c is ordered before one of thread u if u knows t's
-// clock to be c or later.
+// Finds races: which accesses of the threads of a block are ordered, and which are not. The method is vector
+// clocks (Lamport; Mattern; vector_clocks.h). Every thread has a clock, and learns the clocks of other
+// threads at barriers. An access of thread t at time c is ordered before an access of thread u if u knows
+// that t's clock is c or later.
 #pragma once
 
 #include <cstdint>
@@ -18,36 +18,38 @@ struct Stamp {
   uint16_t thread = 0;
 };
 
-// What is remembered of four bytes of shared memory, or of each of them once they were accessed one by one:
-// the last write, and two reads after it.
+// The recorded accesses of four bytes of shared memory: the last write, and two reads after it. Once bytes
+// were accessed one by one, each byte has a cell of its own.
 struct Cell {
   Stamp write, read, other_read;
   bool write_in_flight = false;
-  bool ordinary = false;  // last written by the threads, not by the asynchronous proxy
-  bool split = false;     // four cells of one byte know more
+  bool ordinary = false;  // last written by a thread, not by the asynchronous proxy
+  bool split = false;     // there are four cells of one byte
   uint16_t reads_in_flight = 0;
 };
 
-// The threads of a cluster, and of each of its blocks.
+// Starts a block or cluster of this many threads; of_a_block: in each of its blocks.
 void begin_block(int threads, int of_a_block);
-// Of a cluster: the shared memory of this block is gone, which is a mistake if others reach for it and
-// nothing says that they did so before.
+// Ends a block of a cluster: its shared memory is gone. It is an error if accesses of other blocks are not
+// ordered before this.
 void end_block(Region&, int rank);
 
-// A barrier among these threads of the block; `all`: none is missing.
+// A barrier of these threads of the block; `all`: of all its threads.
 void join(std::span<const int> threads, bool all);
 
-// The running thread publishes what it has seen under an object's address; or learns what was published.
+// release: the running thread publishes the clocks that it knows, under the address of an object. acquire: it
+// learns the clocks published there.
 void release(const void* object);
 void acquire(const void* object);
-// As release(), but of when this was alone.
+// Like release(), but publishes only the thread's own clock.
 void release_own(const void* object);
-// An arrival at a barrier publishes no sooner than when the phase is complete.
+// Clocks published by an arrival at a barrier can be learned when the phase is complete.
 void arrive(const void* barrier);
 void complete_phase(const void* barrier);
 
-// While it lives, "the running thread" is the engine of its warpgroup, which reads shared memory for wgmma on
-// its own account: it is no barrier among the threads that issue it and wait for it.
+// During its lifetime, "the running thread" is the engine of its warpgroup, which reads shared memory for
+// wgmma. The engine has a clock of its own, because wgmma is no barrier among the threads that issue it and
+// wait for it.
 class AsWarpgroup {
  public:
   AsWarpgroup();
@@ -56,18 +58,18 @@ class AsWarpgroup {
   AsWarpgroup& operator=(const AsWarpgroup&) = delete;
 };
 
-// The running thread's ordinary accesses, and those it has seen, are ordered before later asynchronous ones.
+// Orders the ordinary accesses that the running thread made or knows before later asynchronous accesses.
 void fence_async();
 
-// Accesses of the running thread to shared memory.
+// An access of the running thread to shared memory.
 void read(Region&, uintptr_t address, int bytes, uint32_t pc);
 void write(Region&, uintptr_t address, int bytes, uint32_t pc);
 
-// The same of an emulated instruction that is no memory access to count (barriers in shared memory).
+// The same for an emulated instruction that is not counted (barriers in shared memory).
 void read(const void* from, int bytes, const void* site);
 void write(const void* to, int bytes, const void* site);
 
-// cp.async: the running thread writes later, at the latest when it waits.
+// cp.async: a write of the running thread that lands later, at the latest when the thread waits.
 void begin_copy(void* to, int bytes, const void* site);
 void end_copy(void* to, int bytes);
 
@@ -77,10 +79,10 @@ namespace fastgemm::simt {
 
 struct Barrier;
 
-// Asynchronous engines (TMA, the shared operands of wgmma), between whose begin and end nobody may write
-// these bytes, nor read them when they are being written.
+// Accesses of the asynchronous engines (TMA, and wgmma's operands in shared memory). Between begin and end
+// nobody may write these bytes; if the access is a write, nobody may read them.
 void begin_async_write(void* to, int bytes, const void* site);
-// Landed; whoever waits for the barrier's phase may touch the bytes.
+// The bytes have landed. Threads that wait for the barrier's phase may access them afterwards.
 void end_async_write(void* to, int bytes, Barrier* publishes);
 void begin_async_read(const void* from, int bytes, const void* site);
 void end_async_read(const void* from, int bytes);

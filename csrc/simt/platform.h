@@ -1,5 +1,5 @@
-// The names of CUDA C++ that kernels use, for a C++ compiler. cuda/device/platform.cuh includes this header
-// in place of cuda_runtime.h.
+// Defines the names of CUDA C++ that kernels use, for an ordinary C++ compiler. cuda/device/platform.cuh
+// includes it in place of cuda_runtime.h.
 #pragma once
 
 #include <bit>
@@ -20,9 +20,10 @@
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-// One block runs at a time, so that its shared variables may be static. Being thread-local tells them from
-// other static variables: csrc/simt/memory.cpp finds them in the module's thread-local segment. A red zone
-// lies before each, so that a step beyond one is none into the next (simt.cmake keeps them in this order).
+// One block runs at a time, so its shared variables may be static. They are thread-local, which distinguishes
+// them from other static variables: csrc/simt/memory.cpp finds them in the module's thread-local segment.
+// Before each is a red zone, so that an access just beyond one variable does not hit the next (simt.cmake
+// keeps them in this order).
 #define __shared__                                                            \
   [[gnu::used]] static thread_local char FASTGEMM_RED_ZONE(__COUNTER__)[128]; \
   static thread_local
@@ -32,14 +33,14 @@
 // Warps and blocks.
 
 __forceinline__ void __syncthreads() { fastgemm::simt::runtime::block_barrier(0, 0); }
-// Orders memory accesses among its lanes; shuffles and votes do not.
+// Orders the memory accesses of its lanes; shuffles and votes do not.
 __forceinline__ void __syncwarp(uint32_t mask = fastgemm::simt::runtime::kFullWarp) {
   fastgemm::simt::runtime::warp_barrier(mask);
 }
 
 namespace fastgemm::simt::runtime {
 
-// Every lane gets the value of the lane that it names.
+// Every lane gets the value of lane `source`.
 template <class T>
 T shuffle(uint32_t mask, T value, int source) {
   struct Lane {
@@ -119,7 +120,7 @@ inline double __hiloint2double(int32_t high, int32_t low) {
 }
 inline int32_t __mulhi(int32_t x, int32_t y) { return int32_t(int64_t{x} * y >> 32); }
 
-// Four of the eight bytes of (high, low), picked by the nibbles of the selector.
+// Selects four of the eight bytes of (high, low) by the nibbles of the selector.
 inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   const uint64_t bytes = uint64_t{high} << 32 | low;
   uint32_t result = 0;
@@ -132,7 +133,7 @@ inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   return result;
 }
 
-// c + the sum of four signed byte products, modulo 2^32.
+// c plus the sum of four products of signed bytes, modulo 2^32.
 inline int32_t __dp4a(int32_t a, int32_t b, int32_t c) {
   uint32_t sum = uint32_t(c);
   for (int i = 0; i < 32; i += 8) sum += uint32_t(int32_t(int8_t(a >> i)) * int32_t(int8_t(b >> i)));
@@ -144,10 +145,10 @@ T __ldg(const T* p) {
   return *p;
 }
 
-// What cuda/device wraps in functions of its own.
+// Counterparts of functions in cuda/device.
 namespace fastgemm::simt {
 
-// What one access moves: a vector type, so that g++ keeps it in one piece.
+// The type of one access: a vector type, so that g++ does not split the access.
 template <size_t bytes>
 struct WordOf {
   typedef uint8_t type __attribute__((vector_size(bytes), may_alias));

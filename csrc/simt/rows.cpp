@@ -13,7 +13,7 @@
 namespace fastgemm::simt {
 namespace {
 
-// The bytes from a matrix's first element to its last.
+// Adds a matrix as a buffer, from its first to its last element.
 void add(const char* name, const ConstMatrix& x, DType type, int64_t batch, int64_t rows, int64_t cols,
          bool writable = false, bool initialized = true) {
   if (!x.data || batch * rows * cols == 0) return;
@@ -59,7 +59,7 @@ void add_buffers(const Mirror& m) {
   add("out", out, type, m.batch, m.n, m.n * parts, true, true);
 }
 
-void add_buffers(const Finish& f) {
+void add_buffers(const EpiloguePass& f) {
   const bool in_place = f.sums.data == f.out.data;
   if (!in_place) add("sums", f.sums, f.sum_type, f.batch, f.m, f.n);
   add("c", f.c, f.out_type, f.batch, f.m, f.n);
@@ -68,7 +68,7 @@ void add_buffers(const Finish& f) {
   add("out", out, f.out_type, f.batch, f.m, f.n, true, in_place);
 }
 
-// What a launcher allocates is global memory that nothing has written.
+// Memory that a launcher allocates is uninitialized global memory.
 class SimulatedContext final : public Context {
  public:
   explicit SimulatedContext(Context& host) : host_(host) {}
@@ -87,7 +87,7 @@ class SimulatedContext final : public Context {
 template <auto launcher>
 std::string_view name_of_row;
 
-// The launcher's host code is instrumented like its kernels, so that one thread is in here at a time.
+// Only one thread at a time may run this, because the launcher's host code is instrumented like its kernels.
 template <auto launcher, class Problem>
 void simulate(const Problem& problem, Context& host) {
   const std::lock_guard lock(runtime::one_at_a_time());
@@ -114,7 +114,8 @@ void set_launcher(Kernel& k, void (*)(const AddProblem&, Context&)) {
   k.add = simulate<launcher, AddProblem>;
 }
 
-// A launcher that the table does not have: it runs by name, on whatever its kernel was written for.
+// The row for a launcher that is not in the table. It runs by name only, and checks nothing about the
+// problem.
 Kernel without_row(Op op, std::string_view name) {
   const DTypeSet types = op == Op::transpose ? kTransposeTypes : kGemmTypes;
   return {.op = op, .level = 0, .name = name, .dtypes = types, .role = Role::companion};
@@ -148,7 +149,7 @@ std::vector<Kernel> rows() {
 #define FASTGEMM_ADD(name) all.push_back(row<&name>(Op::add, #name, cuda_add_kernels()));
   FASTGEMM_CUDA_TRANSPOSE(FASTGEMM_TRANSPOSE)
   FASTGEMM_CUDA_ADD(FASTGEMM_ADD)
-  // In the order of the table, in which the preferred row of a level comes first.
+  // In the order of the table: the preferred row of a level comes first.
   const auto place = [](const Kernel& k) {
     const auto table = k.op == Op::gemm        ? cuda_gemm_kernels()
                        : k.op == Op::transpose ? cuda_transpose_kernels()
@@ -167,9 +168,9 @@ void simulate_mirror(const Mirror& m, Context& host) {
   name_of_row<&mirror> = "mirror";
   simulate<&mirror>(m, host);
 }
-void simulate_finish(const Finish& f, Context& host) {
-  name_of_row<&finish> = "finish";
-  simulate<&finish>(f, host);
+void simulate_epilogue_pass(const EpiloguePass& f, Context& host) {
+  name_of_row<&run_epilogue_pass> = "finish";
+  simulate<&run_epilogue_pass>(f, host);
 }
 
 }  // namespace fastgemm::simt

@@ -26,7 +26,7 @@ struct Stack {
     begin = reinterpret_cast<uintptr_t>(low);
   }
 };
-// Outside of functions, where symbols.cpp takes thread-local variables for shared memory.
+// Not inside of a function: symbols.cpp would take it for shared memory.
 thread_local const Stack host_stack;
 
 }  // namespace
@@ -59,9 +59,7 @@ void fail(const std::string& what) {
   throw std::runtime_error("fastgemm: " + block.where() + ", thread " + text(thread_place()) + ": " + what);
 }
 
-void fail_shuffle(int lane) {
-  fail("a shuffle reads lane " + std::to_string(lane) + ", which takes no part");
-}
+void fail_shuffle(int lane) { fail("a shuffle reads lane " + std::to_string(lane) + ", which is inactive"); }
 
 void stop(const std::string& what) { block.stop(what); }
 
@@ -89,7 +87,9 @@ void* in_shared_of(const void* own, int rank) {
   if (rank < 0 || rank >= block.cluster())
     fail("there is no block " + std::to_string(rank) + " in a cluster of " + std::to_string(block.cluster()));
   if (offset >= block.shared_bytes())
-    fail("only a place in the block's own dynamic shared memory has its like in other blocks");
+    fail(
+        "an address that is not in the calling block's dynamic shared memory has no counterpart in other "
+        "blocks");
   return static_cast<std::byte*>(block.shared(rank)) + offset;
 }
 

@@ -1,7 +1,7 @@
-// Runs a kernel's grid on the CPU. The threads of a block are fibers of one OS thread; a fiber runs until it
-// waits for others, so between two barriers one thread is far ahead of the next: what a missing barrier would
-// allow happens. Blocks, or clusters of them, run one after the other in the order of their index; the blocks
-// of a cluster run together, as one set of fibers. One grid runs at a time in the process.
+// Runs a kernel's grid on the CPU. The threads of a block are fibers of one OS thread. A fiber runs until it
+// waits for others, so between two barriers one thread is far ahead of the next; a missing barrier therefore
+// gives wrong results. Blocks run one after the other in the order of their index. The blocks of a cluster
+// run together, as one set of fibers. Only one grid runs at a time in the process.
 #pragma once
 
 #include <cstddef>
@@ -17,81 +17,83 @@ struct dim3 {
 
 namespace fastgemm::simt::runtime {
 
-// Of the fiber that runs; the same for all of its life, so that the compiler may ask once.
+// The indices of the running fiber. They never change for a fiber, so the compiler may read them once.
 [[gnu::const]] dim3 thread_place();
 [[gnu::const]] dim3 block_place();
 [[gnu::const]] dim3 block_size();
 [[gnu::const]] dim3 grid_size();
 
 inline constexpr int kWarp = 32;
-inline constexpr int kMostThreads = 1024, kMostOfCluster = 4096;  // of a block; of its cluster, here
+inline constexpr int kMostThreads = 1024, kMostOfCluster = 4096;  // of a block; of a cluster
 inline constexpr uint32_t kFullWarp = 0xffffffffu;
 
-// Runs `body` once for every thread of the grid. Throws std::runtime_error naming kernel, block and thread
-// for a launch that a GPU would refuse, for a deadlock, and for what fail() and stop() report. `function` is
-// the mangled name of a type that has the kernel in its name; `cluster` blocks side by side are a cluster.
+// Runs `body` once for every thread of the grid. Throws std::runtime_error, with the names of kernel, block
+// and thread, for a launch that a GPU would refuse, for a deadlock, and for errors reported by fail() and
+// stop(). `function` is the mangled name of a type whose name contains the kernel. `cluster` adjacent blocks
+// form a cluster.
 void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
               const std::function<void()>& body, const char* function = "", int cluster = 1);
 
-// Held while a grid runs, or code that launches some.
+// Locked while a grid runs, or code that launches grids.
 std::recursive_mutex& one_at_a_time();
 
-// Throws if a grid is under way, whose thread asked the program whether to go on: a signal handler of it must
-// not launch another. For those that hold one_at_a_time(), before they change what the grid works with.
+// Throws if a grid is running. This happens if a signal handler, called because the grid polls for signals,
+// launches another grid. Call it with one_at_a_time() locked, before changing state that the grid uses.
 void refuse_within_launch(const char* kernel);
 
-// What follows is for the inside of a kernel.
+// The functions below are called inside of a kernel.
 
 [[noreturn]] void fail(const std::string& what);
 
-// A shuffle names a lane that takes no part in it. (Instrumented code must not build messages itself: their
-// characters are no GPU memory.)
+// Reports a shuffle that reads an inactive lane. (Instrumented code cannot build the message itself, because
+// the memory of its characters is not GPU memory.)
 [[noreturn]] void fail_shuffle(int lane);
 
-// As fail(), for code that no exception may pass through: ends the block without coming back.
+// Like fail(), for code that exceptions must not pass through: ends the block and does not return.
 [[noreturn]] void stop(const std::string& what);
 
-// Whether a thread of a kernel runs, or a collective operation of some.
+// Whether a thread of a kernel or a collective operation is running.
 bool inside();
-bool on_fiber_stack(uintptr_t address);  // what a kernel keeps in registers and local memory
+bool on_fiber_stack(uintptr_t address);  // the kernel's registers and local memory
 bool on_host_stack(uintptr_t address);
 
-// Position of the calling thread in its block, x fastest; in a cluster behind the threads of the blocks
-// before.
+// The index of the calling thread in its block, x fastest. In a cluster, threads of blocks with lower rank
+// come first.
 int thread_index();
 inline int lane_index() { return thread_index() % kWarp; }
 
-// Of the launch.
+// The bytes of dynamic shared memory that the launch requested for a block.
 size_t dynamic_shared_bytes();
-// Dynamic shared memory, 1024-byte aligned, exactly as large as the launch asked for; all bits set (NaN, -1)
-// when a block starts.
+// Dynamic shared memory, 1024-byte aligned and exactly as large as the launch requested. All bits are set
+// (NaN, -1) when a block starts.
 void* dynamic_shared();
 
-// The calling thread's block in its cluster, and the cluster's blocks. Clusters have whole warpgroups.
+// The rank of the calling thread's block in its cluster, and the number of blocks. Clusters have whole
+// warpgroups.
 int cluster_rank();
 int cluster_size();
 // The same place in the dynamic shared memory of another block of the cluster.
 void* in_shared_of(const void* own, int rank);
-// Together a barrier among all threads of the cluster that have not returned.
+// Arrive and wait: together a barrier of all threads of the cluster that have not returned.
 void cluster_arrive();
 void cluster_wait();
 
-// Waits until `threads` threads of the block wait at barrier `id`; 0 threads: all that have not returned.
+// Waits until `threads` threads of the block wait at barrier `id`. 0: all threads that have not returned.
 void block_barrier(int id, int threads);
 
-// Waits until all lanes of the mask that have not returned are here, each with a record of its own; then
-// `exchange` runs once over the records (null for other lanes), and all go on.
+// Waits until all lanes of the mask that have not returned have called this, each with its own record. Then
+// `exchange` runs once for all records (null for other lanes), and all lanes continue.
 using Exchange = void (*)(void* const (&records)[kWarp]);
 void warp_exchange(uint32_t mask, void* record, Exchange exchange);
 void warp_barrier(uint32_t mask);
 
-// The same among the four warps of a warpgroup, none of whose threads may have returned.
+// The same for the four warps of a warpgroup. None of its threads may have returned.
 inline constexpr int kWarpgroup = 128;
 using WarpgroupExchange = void (*)(void* const (&records)[kWarpgroup]);
 void warpgroup_exchange(void* record, WarpgroupExchange exchange);
 
-// Waits until `holds` does, at this place of the kernel. A block in which all threads wait for what cannot
-// come is a deadlock.
+// Waits at `site` until holds(argument) is true. If all threads of a block wait for something that cannot
+// happen, it is a deadlock.
 void wait_until(const char* what, bool (*holds)(const void*), const void* argument, const void* site);
 template <class Condition>
 void wait_until(const char* what, const Condition& holds, const void* site) {
@@ -99,11 +101,11 @@ void wait_until(const char* what, const Condition& holds, const void* site) {
   wait_until(what, [](const void* c) { return (*static_cast<const Condition*>(c))(); }, &holds, site);
 }
 
-// Lets the other threads run: for a loop that looks at memory itself.
+// Lets the other threads run, for loops that poll memory.
 void yield();
 
-// A copy on its way to shared memory: `land` runs when no thread can go on without it, the latest copy first.
-// `site` asked for it.
+// Registers a copy in flight to shared memory. `land` runs when no thread can continue without it, the latest
+// copy first. `site` is the instruction that requested it.
 void land_later(const void* to_shared, std::function<void()> land, const void* site);
 
 }  // namespace fastgemm::simt::runtime

@@ -1,5 +1,5 @@
-// A simulation: what it is asked for, and what it saw of the kernels that it ran. Each OS thread has its own;
-// their launches take turns (runtime::one_at_a_time).
+// A simulation: its options, and what it recorded about the kernels that it ran. Each OS thread has its own;
+// only one launch runs at a time (runtime::one_at_a_time).
 #pragma once
 
 #include <array>
@@ -15,13 +15,13 @@
 namespace fastgemm::simt {
 
 enum class Space : uint8_t { none, global, shared };
-// What an instruction does to memory; matrix instructions as PTX calls them.
+// The kinds of instructions that access memory, with PTX's names for matrix instructions.
 enum class Kind : uint8_t {
   load,
   store,
   async_copy,    // cp.async
   bulk_load,     // cp.async.bulk.tensor, global to shared
-  bulk_store,    // and back
+  bulk_store,    // the same, shared to global
   matrix_load,   // ldmatrix
   matrix_store,  // stmatrix
   mma,           // mma.sync, wmma, wgmma
@@ -33,29 +33,29 @@ inline bool writes_shared(Kind k) {
 }
 
 struct Options {
-  bool count = false;          // keep counters by site
-  bool raise_problems = true;  // a problem ends the launch with an exception; otherwise it is kept
-  int multiprocessors = 3;     // few, so that persistent blocks take several turns even on a small problem
-  int64_t max_blocks = 0;      // of a grid, count this many; 0: all
-  bool run = true;             // false: launches are held to what the GPU gives a block, and no block runs
+  bool count = false;          // keep counters per site
+  bool raise_problems = true;  // a problem throws and ends the launch; otherwise it is recorded
+  int multiprocessors = 3;     // few, so that persistent blocks get several tiles even in a small problem
+  int64_t max_blocks = 0;      // how many blocks of a grid to count; 0: all
+  bool run = true;             // false: launches are only checked against the limits of the GPU
 };
 
-// One place in a kernel's code that accesses one kind of memory, with what all warps did there.
+// One place in a kernel's code that accesses one kind of memory, with the counters of all warps.
 struct Site {
-  uint32_t pc = 0;  // return address of the instrumented access, from the start of the module
+  uint32_t pc = 0;  // return address of the instrumented access, relative to the module
   Space space = Space::none;
   Kind kind = Kind::load;
-  int bytes = 0;            // of one lane
+  int bytes = 0;            // per lane
   std::string instruction;  // mma only
-  std::string buffer;       // where the first access went
+  std::string buffer;       // the buffer of the first access
 
   int64_t requests = 0, lanes = 0;
-  int64_t sectors = 0;                           // global: of 32 bytes
+  int64_t sectors = 0;                           // global; 32 bytes each
   int64_t wavefronts = 0, ideal_wavefronts = 0;  // shared
-  int64_t bytes_used = 0;                        // distinct bytes that the lanes asked for
+  int64_t bytes_used = 0;                        // distinct bytes that the lanes requested
   int64_t flops = 0;
   std::array<int64_t, runtime::kWarp>
-      example;  // offsets in the buffer of the costliest request; -1: no access
+      example;  // the costliest request: its offsets in the buffer; -1: no access
   int64_t example_cost = -1;
 };
 
@@ -72,13 +72,13 @@ struct Buffer {
 };
 
 struct Launch {
-  std::string row;  // of the kernel table, whose launcher launched it
+  std::string row;  // the row of the kernel table that launched it
   std::string kernel, function;
   dim3 grid, block;
   int cluster = 1;  // blocks
   int64_t dynamic_shared = 0, static_shared = 0;
   int64_t blocks = 0, blocks_counted = 0, barriers = 0;
-  int64_t bytes_in_flight = 0;  // most at once in one block
+  int64_t bytes_in_flight = 0;  // maximum in one block
   bool complete = true;         // every block ran
   std::vector<Buffer> buffers;
   std::map<std::tuple<uint32_t, Space, std::string>, Site> sites;
@@ -87,7 +87,7 @@ struct Launch {
 
 struct Session {
   Options options;
-  std::string_view row;  // that runs
+  std::string_view row;  // the one that runs
   std::vector<Launch> launches;
 
   Launch& launch() { return launches.back(); }
@@ -95,10 +95,10 @@ struct Session {
 
 Session& session();  // of the calling thread
 
-// The simulated GPU found a mistake in the kernel. Says so at once if options.raise_problems (the block
-// stops), and once for each check and set of sites otherwise.
+// Reports an error in the kernel. With options.raise_problems it throws and the block stops. Otherwise each
+// combination of check and sites is recorded once.
 void report(const char* check, const std::string& message, std::vector<uint32_t> sites);
-// The same where the block cannot go on.
+// The same if the block cannot continue.
 [[noreturn]] void report_and_stop(const char* check, const std::string& message, std::vector<uint32_t> sites);
 
 }  // namespace fastgemm::simt

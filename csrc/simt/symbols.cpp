@@ -24,7 +24,7 @@ struct Object {
   uintptr_t base = 0, end = 0;
 };
 
-// Calls visit(info) for the loaded object that this function lies in.
+// Calls visit(info) for the loaded object that contains this function.
 template <class Visit>
 void visit_own_object(const Visit& visit) {
   struct Search {
@@ -77,7 +77,7 @@ std::vector<Variable> read_shared_variables(const std::string& path) {
     const auto* symbol = reinterpret_cast<const Elf64_Sym*>(elf.data() + sections[i].sh_offset);
     for (size_t left = sections[i].sh_size / sizeof(Elf64_Sym); left > 0; --left, ++symbol) {
       const std::string_view name = names + symbol->st_name;
-      // A variable of a function of namespace fastgemm::simt.
+      // Keep only variables inside of functions of namespace fastgemm::simt.
       if (ELF64_ST_TYPE(symbol->st_info) != STT_TLS || !name.starts_with("_ZZN8fastgemm4simt")) continue;
       if (name.find("red_zone_") != name.npos) continue;  // of __shared__, platform.h
       variables.push_back({demangled(names + symbol->st_name), symbol->st_value, symbol->st_size});

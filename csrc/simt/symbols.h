@@ -1,5 +1,5 @@
-// What the shared object that holds the kernels says of itself: source lines of program counters, and the
-// variables of its thread-local segment, where shared memory lies.
+// Reads symbols of the shared object that contains the kernels: source lines of program counters, and the
+// variables in its thread-local segment, which holds shared memory.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,19 @@
 
 namespace fastgemm::simt::symbols {
 
-// The object's file, and the address that its program counters and symbols count from.
+// The object's file, and the address to which its program counters and symbols are relative.
 const std::string& path();
 uintptr_t base();
-bool in_image(uintptr_t address);  // its code and constants
+bool in_image(uintptr_t address);  // whether it is in the object's code or constants
 
-// "csrc/cuda/gemm/ladder/level2_tiled.cu:41": the innermost line outside cuda/device and the standard
-// library. Without binutils' addr2line, or debug information, the program counter.
+// The source line of a program counter, such as "csrc/cuda/gemm/ladder/level2_tiled.cu:41". It is the
+// innermost line outside of cuda/device and the standard library. Without debug information or addr2line of
+// binutils, the program counter itself.
 std::string source_line(uint32_t pc);
 
 std::string demangled(const char* mangled);
 
-// A shared variable of a kernel (FASTGEMM_SHARED): its place in the thread-local segment.
+// A shared variable of a kernel (FASTGEMM_SHARED), and its place in the thread-local segment.
 struct Variable {
   std::string name;
   size_t offset, bytes;

@@ -28,18 +28,18 @@ struct Access {
   }
 };
 
-// What the lanes of the warp that runs have done since it last waited.
+// The accesses of each lane of the running warp since it last waited.
 std::array<std::vector<Access>, runtime::kWarp> lanes;
-bool counted = false, checked = true;  // this block
+bool counted = false, checked = true;  // of this block
 int64_t seen = 0;
 bool is_instrumented = false;
-uintptr_t undefined = 0;  // an address that may be read before it was written, once
+uintptr_t undefined = 0;  // an address that may once be read before it is written
 const uintptr_t image_base = symbols::base();
 
 bool reads(Kind k) { return k == Kind::load || k == Kind::matrix_load; }
 
-// What a kernel may read that is no GPU memory: its parameters, which lie on the host's stack, and constants.
-// The system keeps a thread's shared variables beside its stack.
+// Host memory that a kernel may read: its parameters, which are on the host's stack, and constants. Shared
+// variables are excluded explicitly, because the system may place them beside the stack.
 bool is_host(uintptr_t a) {
   return !memory::among_shared_variables(a) && (runtime::on_host_stack(a) || symbols::in_image(a));
 }
@@ -48,8 +48,8 @@ bool is_host(uintptr_t a) {
   report_and_stop("out of bounds", std::string(write ? "a write " : "a read ") + memory::nearest(a), {pc});
 }
 
-// Whether each of these bytes is set; a power of two of them, at most 16. Half of all checks end here, where
-// a call of memchr takes as long as the rest.
+// Whether all of these bytes are set; their number is a power of two, at most 16. Half of all checks end
+// here, so memchr, a function call, would be too slow.
 bool all_set(const uint8_t* flags, int bytes) {
   uint64_t low = 0, high = 0;
   switch (bytes) {
@@ -69,7 +69,7 @@ bool all_set(const uint8_t* flags, int bytes) {
 }
 
 void check_initialized(const Region& r, uintptr_t a, int bytes, uint32_t pc) {
-  // Blocks that were left out may have written it.
+  // A block that did not run might have written it.
   if (r.initialized.empty() || (r.space == Space::global && !session().launch().complete)) return;
   if (a == std::exchange(undefined, 0)) return;
   if (!all_set(&r.initialized[r.offset(a)], bytes))
@@ -90,7 +90,7 @@ void check(Region& r, uintptr_t a, int bytes, Kind kind, uint32_t pc) {
       std::memset(&r.initialized[r.offset(a)], 1, size_t(bytes));
     return;
   }
-  // A GPU stops there, as this processor may. bytes is a power of two.
+  // A GPU stops at a misaligned access, and this processor may, too. bytes is a power of two.
   if (kind != Kind::async_copy && (a & uintptr_t(bytes - 1)) != 0)
     report_and_stop("misaligned",
                     "an access of " + std::to_string(bytes) + " bytes to '" + r.name + "' at offset " +
@@ -124,7 +124,7 @@ void access(uintptr_t a, int bytes, Kind kind, uint32_t pc) {
   lanes[size_t(runtime::lane_index())].push_back({a, pc, uint8_t(bytes), kind, r->space == Space::shared});
 }
 
-// A range that the compiler moves as a whole: by pieces of at most 16 bytes.
+// A range that the compiler accesses as a whole, counted in parts of at most 16 bytes.
 void access_range(uintptr_t a, size_t bytes, Kind kind, uint32_t pc) {
   if (!runtime::inside() || runtime::on_fiber_stack(a)) return;
   while (bytes > 0) {
@@ -166,8 +166,8 @@ void count_request(const Access* const* first, const int* lane, int count) {
 
 uint64_t key_of(const Access& a) { return uint64_t{a.pc} << 1 | a.shared; }
 
-// A site that lanes which go different ways pass in every turn of the loop that they are in: most lanes come
-// there, about equally often. 0: there is none.
+// For lanes that took different branches: a site that all pass in every iteration of their loop. It is the
+// site that the most lanes reach, about equally often. 0 if there is none.
 uint64_t find_pacemaker(size_t done) {
   struct Visits {
     int lanes = 0;
@@ -189,8 +189,8 @@ uint64_t find_pacemaker(size_t done) {
   return sites.empty() ? 0 : std::max_element(sites.begin(), sites.end(), better)->first;
 }
 
-// From access `done` on the lanes went different ways: the n-th time at a site in the same turn of a loop is
-// one request for those that came there n times.
+// Counts the accesses from `done` on, where lanes took different branches. Lanes that reach a site for the
+// n-th time in the same iteration of a loop make one request together.
 void count_divergent(size_t done) {
   struct Group {
     std::vector<const Access*> accesses;
@@ -276,7 +276,7 @@ int64_t accesses() { return seen; }
 }  // namespace trace
 }  // namespace fastgemm::simt
 
-// The callbacks of -fsanitize=thread, hidden so that no other library of the process finds them.
+// The callbacks of -fsanitize=thread, hidden from other libraries of the process.
 extern "C" {
 #define FASTGEMM_CALLBACK(name, bytes, kind)                                            \
   __attribute__((visibility("hidden"))) void name(void* p) {                            \

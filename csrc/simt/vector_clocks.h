@@ -1,4 +1,4 @@
-// Vector clocks: of each thread, what it knows of every thread's clock.
+// Vector clocks: for each thread, the clocks of all threads as far as it knows them.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +8,15 @@
 
 namespace fastgemm::simt::order {
 
-using Clocks = std::vector<uint32_t>;  // by thread
+using Clocks = std::vector<uint32_t>;  // one per thread
 
 inline void join_into(Clocks& to, const Clocks& from) {
   if (to.size() < from.size()) to.resize(from.size());
   for (size_t u = 0; u < from.size(); ++u) to[u] = std::max(to[u], from[u]);
 }
 
-// What threads know of each other's clocks. A barrier of the whole block tells everybody everything, so its
-// outcome is kept once, and the rows of single threads start anew.
+// What the threads know about each other's clocks. After a barrier of the whole block all threads know the
+// same, so this is kept once, and the rows of single threads are cleared.
 class Knowledge {
  public:
   void start(size_t threads) { common_.assign(threads, 0), own_.assign(threads, {}); }
@@ -37,7 +37,7 @@ class Knowledge {
 
  private:
   Clocks common_;
-  std::vector<Clocks> own_;  // empty: nothing beyond what is common
+  std::vector<Clocks> own_;  // empty: knows only what all know
 };
 
 struct Published {

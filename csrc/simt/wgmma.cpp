@@ -22,20 +22,20 @@ namespace {
 
 constexpr int kM = 64, kUnit = 16;  // bytes
 
-// An operand in shared memory, 32 bytes along k, as its descriptor says.
+// An operand in shared memory, 32 bytes along k, laid out as its descriptor says.
 class Operand {
  public:
   Operand(const WgmmaOperand& o, int rows) : transposed_(o.transposed), rows_(rows) {
     const auto field = [&](int from) { return uint32_t(o.descriptor >> from & 0x3fff) << 4; };
     constexpr uint32_t kWidths[] = {0, 128, 64, 32};
     leading_ = field(16), stride_ = field(32), width_ = kWidths[o.descriptor >> 62];
-    // The descriptor has 18 bits of the address, which is enough for shared memory.
+    // The descriptor holds 18 bits of the address, enough for shared memory.
     const auto base = reinterpret_cast<uintptr_t>(runtime::dynamic_shared());
     start_ = (field(0) - uint32_t(base)) & 0x3ffff;
     base_ = static_cast<std::byte*>(runtime::dynamic_shared());
   }
 
-  // What the hardware could not read, or would read from somewhere else.
+  // Reports operands that the hardware could not read, or would read from another address.
   void check(const void* site) const {
     const auto bad = [&](const std::string& what) {
       report_and_stop("descriptor", "a wgmma operand " + what, {trace::pc_of(site)});
@@ -45,10 +45,10 @@ class Operand {
       const uint32_t needed = transposed_ ? std::min(2 * uint32_t(rows_), width_) : 32;
       if (within + needed > width_)
         bad("begins " + std::to_string(within) + " bytes into a swizzled tile of 8 rows of " +
-            std::to_string(width_) + " bytes: what it reads of the first row must lie in it");
+            std::to_string(width_) + " bytes: the part of the first row that it reads must lie in that row");
       if (stride_ % period != 0 || (transposed_ && leading_ % period != 0))
         bad("has swizzled tiles of " + std::to_string(period) +
-            " bytes at distances that are no multiples of it");
+            " bytes at distances that are not multiples of that");
     }
     for (int u = 0; u < units(); ++u)
       if (offset(u) + kUnit > runtime::dynamic_shared_bytes())
@@ -56,16 +56,16 @@ class Operand {
   }
 
   int units() const { return 2 * rows_; }
-  // Unit u: k-major, unit u % 2 of the two of row u / 2; transposed, row k = u % 16 of the 8 of m or n at u
-  // / 16.
+  // The address of unit u. If k-major, it is half u % 2 of row u / 2. If transposed, it is row k = u % 16 of
+  // group u / 16 of m or n.
   std::byte* unit(int u) const { return base_ + offset(u); }
 
-  // Row of m or n, and k, of element e of a unit.
+  // The position (row of m or n, k) of element e of a unit.
   Position place(int u, int e, int per_unit) const {
     if (transposed_) return {u / 16 * per_unit + e, u % 16};
     return {u / 2, u % 2 * per_unit + e};
   }
-  // Which group of 8 rows a unit belongs to.
+  // The group of 8 rows of a unit.
   int group(int u) const { return u / 16; }
 
  private:
@@ -91,14 +91,14 @@ class Operand {
   std::byte* base_;
 };
 
-// An array of registers that each thread of a warpgroup has.
+// A register array that each thread of a warpgroup has.
 struct RegisterArray {
   uint32_t* registers[kWarpgroup];
-  int count;  // of a thread
+  int count;  // per thread
   uint32_t poison = 0;
-  int in_flight = 0;  // products that will write them
-  // Of all threads: what they will hold; or, with none in flight, what the last product or fence left, if
-  // known.
+  int in_flight = 0;  // products in flight that will write them
+  // The values of all threads that the products in flight will give. With none in flight, the values after
+  // the last product or fence, if known.
   std::vector<uint32_t> values;
 
   template <class Visit>
@@ -125,7 +125,7 @@ struct RegisterArray {
 struct Product {
   WgmmaCall call;
   RegisterArray* d;
-  std::vector<uint32_t> a;  // registers of all threads
+  std::vector<uint32_t> a;  // the registers of all threads
   void (*run)(const Product&);
 };
 
@@ -138,8 +138,8 @@ struct Warpgroup {
   Groups<Product> products;
   Groups<Range> reads;
   std::deque<RegisterArray> arrays;
-  bool fenced = false;            // since it last waited
-  char issued = 0, finished = 0;  // under their addresses threads tell each other when they were
+  bool fenced = false;            // whether it fenced since it last waited
+  char issued = 0, finished = 0;  // only their addresses are used, to publish clocks (order.h)
 
   // The array at pointer(thread).
   template <class Pointer>
@@ -161,7 +161,7 @@ struct Warpgroup {
 };
 
 Warpgroup warpgroups[runtime::kMostOfCluster / kWarpgroup];
-int used_warpgroups = 0;  // the first ones, by this block
+int used_warpgroups = 0;  // how many this block has used
 Warpgroup& mine() {
   const int i = runtime::thread_index() / kWarpgroup;
   used_warpgroups = std::max(used_warpgroups, i + 1);
@@ -232,7 +232,7 @@ void check_untouched(RegisterArray& d, const void* site) {
     report("in flight", "accumulators of a wgmma under way were written", {trace::pc_of(site)});
 }
 
-// What the warpgroup does when it has met in a wgmma.
+// Runs when all threads of the warpgroup have reached a wgmma.
 template <class T>
 void issue(void* const (&records)[kWarpgroup]) {
   check_uniform(records);
@@ -267,8 +267,8 @@ void finish(Product& p) {
   d.for_each([](uint32_t& r, uint32_t value) { r = value; });
 }
 
-// The calling warp looks after the order of what it reads: its 16 rows of a, and of b, which every warp
-// reads, every fourth group of 8.
+// Checks the order of the reads of the calling warp: its 16 rows of a. All warps read b, so each checks every
+// fourth group of 8 rows.
 void watch(const WgmmaOperand& o, int rows, const auto& is_mine, const void* site) {
   const Operand operand(o, rows);
   operand.check(site);
@@ -333,7 +333,7 @@ void emulate_wgmma_commit() {
   });
 }
 
-// A group is the warpgroup's: when it is complete for one warp it is for all.
+// A group belongs to the whole warpgroup: when it is complete for one warp, it is complete for all.
 void emulate_wgmma_wait(int pending) {
   runtime::warpgroup_exchange(&pending, [](void* const(&records)[kWarpgroup]) {
     Warpgroup& w = mine();

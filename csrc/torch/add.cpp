@@ -54,7 +54,8 @@ Shape broadcast(const View& a, const View& b) {
   return s;
 }
 
-// The two innermost merged dimensions become the problem's rows and columns, the others the loop around it.
+// The two innermost merged dimensions become the rows and columns of the problem. The others become the loop
+// around it.
 void run(AddProblem p, const Loops& loops, const Choice& choice, Context& context, Device device,
          int threads) {
   const int outer = std::max(loops.count - 2, 0);
@@ -86,7 +87,7 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
   const View a(args.a), b(args.b);
   require_same_device("b", b, "a", a);
   AddProblem p;
-  const bool two_parts = is_complex(a.dtype);  // which are added by themselves
+  const bool two_parts = is_complex(a.dtype);  // real and imaginary parts are added separately
   p.type = arithmetic_type("a", two_parts ? part_dtype(a.dtype) : a.dtype);
   if (b.dtype != a.dtype)
     bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
@@ -104,7 +105,7 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
   }
   const Choice choice = args.choice();
   if (shape.empty) {
-    // a wrong level or kernel raises here too
+    // an empty result still raises for a wrong level or kernel
     with_context(a, [&](Context&, Device device, int threads) { select(p, device, threads, choice); });
     return out;
   }

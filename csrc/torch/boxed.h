@@ -1,8 +1,8 @@
 // Reading and writing the argument stack of a boxed op (torch stable ABI).
 //
-// TORCH_BOX would do this from a C++ signature, but as of torch 2.13 it leaks every str argument (48 bytes
-// and more a call), so the few conversions that these ops need are written out. Every argument on the stack
-// is owned by the callee; the reader takes all of them before any work, so that an exception leaks nothing.
+// TORCH_BOX would do this from a C++ signature, but up to torch 2.13 it leaks every str argument: 48 bytes or
+// more per call. The few conversions that these ops need are therefore written here. The callee owns every
+// argument on the stack. The reader takes all of them before any work, so that an exception leaks nothing.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -58,7 +58,7 @@ class StackReader {
     check(torch_delete_string(handle), "torch_delete_string");
     return copy;
   }
-  // None is a null pointer; anything else a value on the heap that is ours to delete.
+  // None is a null pointer. Any other value is on the heap, and we must delete it.
   template <class Take>
   auto take_optional(Take take) -> std::optional<decltype(take(StableIValue{}))> {
     auto* boxed = as<StableIValue*>(*next_++);
@@ -71,7 +71,7 @@ class StackReader {
   StableIValue* next_;
 };
 
-// Hands a new tensor to the caller.
+// Gives a new tensor to the caller.
 inline void return_tensor(StableIValue* stack, const Tensor& t) { stack[0] = torch::stable::detail::from(t); }
 
 }  // namespace fastgemm::torch_ops

@@ -1,4 +1,4 @@
-// How a caller names levels, kernels and precisions.
+// Reads the levels, kernels and precisions that a caller names.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace fastgemm::torch_ops {
 
-// An explicit 0 or an empty name must not pass for None.
+// An explicit level 0 or an empty name is an error; it does not mean None.
 inline Choice choice_of(std::optional<int64_t> level, std::optional<std::string_view> kernel) {
   if (level && (*level < 1 || *level > 7))
     throw std::invalid_argument("fastgemm: level must be 1 to 7 or None, got " + std::to_string(*level));

@@ -14,7 +14,7 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// A view with sizes and strides of its own.
+// A view that owns its sizes and strides, so that they can be changed.
 struct Strided {
   View view;
   std::array<int64_t, kMaxDims> sizes{}, strides{};
@@ -30,7 +30,8 @@ struct Strided {
   int64_t& stride(int64_t from_end) { return strides[size_t(view.dim - from_end)]; }
   void transpose() { std::swap(size(1), size(2)), std::swap(stride(1), stride(2)); }
 
-  // Real and imaginary parts as neighbours of a row, whose elements must be neighbours, too.
+  // widen() turns rows of complex numbers into rows of real ones, where real and imaginary parts alternate.
+  // It needs contiguous rows.
   bool has_rows() const { return view.size(1) <= 1 || view.stride(1) == 1; }
   void widen() {
     view.dtype = part_dtype(view.dtype);
@@ -48,7 +49,7 @@ Tensor tensor_of(const View& v) {
   return Tensor(h);
 }
 
-// What a conjugated view shows, as memory of its own.
+// A copy with the conjugated values. A conjugated view itself only marks its memory as conjugated.
 Tensor resolved(const TensorRef& t) {
   const Tensor copy = empty_contiguous(t.view.shape(), t.view.dtype, t.view);
   check(aoti_torch_copy_(copy.get(), t.tensor, 0), "copy_");
@@ -63,14 +64,14 @@ void double_rows_on(Device device, const DoubledRows& d, Context& context) {
   cpu::double_rows(d, context);
 }
 
-// The right side of the real product: the rows b and +-i b of each row of op(b). A batch dimension in which b
-// is broadcast stays so.
+// The right operand of the real product: the rows b and +-i b for each row b of op(b). Batch dimensions in
+// which b is broadcast stay broadcast.
 struct RightSide {
   Tensor memory;
   Strided rows;  // (..., 2 K, 2 N)
 
   RightSide(const Strided& b, bool conjugates, bool turns_back) : rows(b.view) {
-    Strided kept(b);  // each matrix once
+    Strided kept(b);  // copies each matrix of a broadcast batch once
     for (int64_t d = 3; d <= kept.view.dim; ++d)
       if (kept.stride(d) == 0) kept.size(d) = 1;
     Strided doubled(kept);
@@ -112,7 +113,7 @@ struct RightSide {
   }
 };
 
-// A view as real rows, of a copy where its elements are no neighbours.
+// A view as rows of real numbers; it is copied first if its rows are not contiguous.
 struct RealRows {
   std::optional<Tensor> copied;
   Strided rows;
@@ -128,7 +129,7 @@ struct RealRows {
   }
 };
 
-// Of a result as torch leaves it, Hermitian but for its roundings.
+// Makes a result exactly Hermitian; torch's product leaves it so only up to rounding errors.
 void mirror_complex(const View& out, const Symmetry& symmetry) {
   Strided parts(out);
   parts.widen();
@@ -137,7 +138,7 @@ void mirror_complex(const View& out, const Symmetry& symmetry) {
   });
 }
 
-// Checks a call as if the parts were all there is, which says everything about shapes.
+// Checks the shapes of a call as those of a real product.
 Gemm checked(const ProductCall& call) {
   View a = call.a.view, b = call.b.view;
   if (b.dtype != a.dtype)
@@ -166,7 +167,7 @@ Gemm checked(const ProductCall& call) {
   return g;
 }
 
-// c with all columns of the result, of which it may have one.
+// c with all columns of the result. The c given may have one column, which is then repeated.
 Strided with_columns(const View& given, int64_t columns) {
   View c = given;
   constexpr int64_t kOne = 1;
@@ -176,7 +177,7 @@ Strided with_columns(const View& given, int64_t columns) {
   return l;
 }
 
-// c: empty where it is not read.
+// c: empty if it is not read.
 void multiply_parts(const ProductCall& call, const TensorRef& c, const Strided& out) {
   Strided a(call.a.view), b(call.b.view);
   if (call.trans_a) a.transpose();
@@ -199,18 +200,18 @@ void multiply_parts(const ProductCall& call, const TensorRef& c, const Strided& 
   }
   real.alpha = call.alpha;
   real.choice = call.choice;
-  real.precision = call.precision.value_or(Precision::ieee);  // torch's flags are for float32 alone
+  real.precision = call.precision.value_or(Precision::ieee);  // torch's flags apply to float32 only
   real.symmetry = call.symmetry;
   multiply(real);
 }
 
-// Of a product of complex matrices. The caller's promise is of a Hermitian result.
+// The symmetry of a complex product. symmetric=True promises a Hermitian result.
 Symmetry complex_symmetry(const ProductCall& call, const Gemm& g) {
   Symmetry s = symmetry_of(call, g.problem);
   const bool a = is_conjugated(call.a.tensor), b = is_conjugated(call.b.tensor);
   s.conjugated = s.asked || a != b, s.parts = 2;
-  // A product leaves roundings in the imaginary parts of the diagonal, as MKL's does. On a CPU the result is
-  // in its caches, and the pass that makes it exact takes little.
+  // A product leaves rounding errors in the imaginary parts of the diagonal, as MKL's does. On a CPU the
+  // result is still in the caches, so the pass that makes it exact is cheap.
   if (call.a.view.device_type == aoti_torch_device_type_cpu()) s.asked = s.known;
   return s.known ? s : Symmetry{};
 }
@@ -236,7 +237,7 @@ AtenTensorHandle multiply_complex(const ProductCall& given) {
       if (!row) return multiply_parts(call, c, Strided(out.view));
       const bool is_half = multiply_by_row(*row, call, g, c, out);
       if (is_half || call.symmetry.asked) mirror_complex(out.view, call.symmetry);
-    } catch (const OutOfWorkspace&) {  // where the choice is left open another kernel needs less
+    } catch (const OutOfWorkspace&) {  // the real product may need less memory
       multiply_parts(call, c, Strided(out.view));
     }
   };

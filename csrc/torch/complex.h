@@ -1,5 +1,5 @@
-// Complex products. Those that no row of the table takes as they are become real ones of twice the width: for
-// every level and device at once.
+// Complex products. If no row of the table computes a complex product directly, it is computed as a real
+// product of twice the width. This works for every level and device.
 #pragma once
 
 #include "torch/product.h"
@@ -10,16 +10,16 @@ namespace fastgemm::torch_ops {
 bool is_complex(int32_t dtype);
 int32_t part_dtype(int32_t dtype);
 
-// What multiply() does with complex operands. Where no row of complex_rows.h takes the product, it is one of
-// real matrices. A complex row (re, im, re, im, ...) of A is a real row of twice the length. Each row b of B
-// becomes two, b and i b, so that
+// multiply() for complex operands. If no row of complex_rows.h computes the product, real matrices are
+// multiplied instead. A complex row (re, im, re, im, ...) of A is read as a real row of twice the length.
+// Each row b of B becomes two rows, b and i b:
 //
 //   (ar, ai) (  br  bi )
 //            ( -bi  br )  =  (ar br - ai bi, ar bi + ai br),
 //
-// the row of the complex result. A, c and the result are read and written in place; B is copied once, into
-// twice its size. The real product has as many operations as four of the parts, and one sum for each part of
-// a result, so that errors are bounded as those of a real product with 2 K terms are.
+// which is the row of the complex result. A, c and the result stay in place; B is copied once, to twice its
+// size. The real product has as many operations as four real products of the parts. Each part of a result is
+// one sum of 2 K terms, so it has the error bound of a real product with 2 K terms.
 AtenTensorHandle multiply_complex(const ProductCall&);
 
 }  // namespace fastgemm::torch_ops

@@ -17,25 +17,26 @@ namespace {
 
 Precision precision_of(const ProductCall& call) { return call.precision.value_or(Precision::ieee); }
 
-// A type of as many bytes, since no type of the kernels is complex.
+// The type of the same size, because kernels have no complex types.
 DType bytes_of(int32_t dtype) {
   return aoti_torch_dtype_element_size(dtype) == 8 ? DType::bits64 : DType::bits128;
 }
 
-// Memory from outside torch may start where the parts of a number are aligned and the number is not.
+// Memory that torch did not allocate may be aligned for the parts of a complex number, but not for the whole
+// number.
 bool is_aligned(const TensorRef& t) {
   return !t || reinterpret_cast<uintptr_t>(t.view.data) % aoti_torch_dtype_element_size(t.view.dtype) == 0;
 }
 
-// Why torch cannot compute a product; null where it can.
+// Why torch cannot compute a product; null if it can.
 const char* why_not(const Kernel& row, const ProductCall& call, Device device) {
   const DType part = arithmetic_type("a", part_dtype(call.a.view.dtype));
-  if (part == DType::f16) return "torch multiplies no complex32 matrices";
+  if (part == DType::f16) return "torch does not multiply complex32 matrices";
   if (const char* why = row.why_unavailable()) return why;
   for (const TensorRef* t : {&call.a, &call.b, &call.c, &call.out})
     if (!is_aligned(*t)) return "a complex matrix starts between two numbers";
   const Precision precision = precision_of(call);
-  // On a CPU torch's flags are for oneDNN's products, which none of complex numbers is.
+  // On a CPU torch's flags apply to oneDNN's products; complex products are not among them.
   if (device == Device::cpu ? precision == Precision::ieee : framework_computes(device, part, precision))
     return nullptr;
   return device == Device::cpu
@@ -45,13 +46,13 @@ const char* why_not(const Kernel& row, const ProductCall& call, Device device) {
                "(torch.use_deterministic_algorithms without CUBLAS_WORKSPACE_CONFIG)";
 }
 
-// The real product that stands for a complex one, and what comes before it.
-struct InParts {
+// The real product that replaces a complex one, and the copies before it.
+struct RealProduct {
   GemmProblem product;
-  double bytes_before = 0;  // that are read and written
+  double bytes_before = 0;  // bytes that the copies read and write
   int passes = 1;
 
-  InParts(const ProductCall& call, const Gemm& g) {
+  RealProduct(const ProductCall& call, const Gemm& g) {
     const View& b = call.b.view;
     int64_t members = 1, members_of_b = 1;
     for (size_t d = 0; d + 2 < g.dim; ++d) members *= g.shape[d];
@@ -66,7 +67,7 @@ struct InParts {
       ++passes;
       bytes_before += 4 * size * double(members) * double(p.m) * double(p.k);
     }
-    // One tall product where all members share b.
+    // If all members share b, the batch is one tall product.
     if (members_of_b == 1 && !call.symmetry.known) p.m *= std::exchange(members, 1);
     p.batch = members, p.n *= 2, p.k *= 2;
     p.a = {nullptr, p.k, 1, p.m * p.k}, p.b = {nullptr, p.n, 1, p.k * p.n};
@@ -74,15 +75,15 @@ struct InParts {
     if (p.n == 2 * p.m) p.symmetry = call.symmetry;
   }
 
-  // By a kernel of the parts' type, on a GPU.
+  // The predicted time of the real product on a GPU, copies included.
   double seconds(const Kernel& kernel, const Gpu& gpu) const {
     constexpr double kLaunch = 2.5e-6;
     return kernel.predict(product, gpu) + bytes_before / gpu.bandwidth + passes * kLaunch;
   }
 
-  // By torch's complex product on a GPU. As long as the library takes for as many operations on real numbers,
-  // but longer where the matrices take gigabytes: on an H200 1.2 times as long with 3 GiB of complex128,
-  // where with 0.8 it is 1.05 times.
+  // The predicted time of torch's complex product on a GPU: the library's time for the same number of real
+  // operations. Matrices of gigabytes take longer: on an H200 1.2 times as long with 3 GiB of complex128, and
+  // 1.05 times with 0.8 GiB.
   double seconds_of_torch(const Kernel& row, const Gpu& gpu) const {
     const GemmProblem& p = product;
     const double elements = double(p.m) * double(p.k + p.n) + double(p.k) * double(p.n) / 2;
@@ -91,8 +92,8 @@ struct InParts {
   }
 };
 
-// Of symmetric results a CPU computes the lower triangle, in blocks (core/triangle.h), where the copy
-// to the upper one and more calls are worth it.
+// Whether a CPU computes only the lower triangle of a symmetric result, in blocks (core/triangle.h). This
+// must pay for the copy to the upper triangle and for the additional calls.
 constexpr int64_t kLeastBlock = 128;
 bool is_worth_halving(const ProductCall& call, const Gemm& g) {
   constexpr int64_t kLeastExtent = 384, kLeastTerms = 64, kLeastTermsOfBatch = 128;
@@ -101,19 +102,19 @@ bool is_worth_halving(const ProductCall& call, const Gemm& g) {
   return g.problem.m >= kLeastExtent && g.problem.k >= (g.dim > 2 ? kLeastTermsOfBatch : kLeastTerms);
 }
 
-// Where both are predicted to be this close torch's is taken: it needs no memory.
+// If the predictions are this close, torch's product is taken, because it needs no scratch memory.
 constexpr double kClose = 1.05;
 
-bool is_faster_on_gpu(const Kernel& row, const InParts& own, const Choice& choice) {
+bool is_faster_on_gpu(const Kernel& row, const RealProduct& own, const Choice& choice) {
   const Gpu& gpu = current_gpu();
   const Kernel& kernel = select(own.product, Device::cuda, 0, choice);
-  // The library would multiply the parts as well, for which they would have to be arranged.
+  // If the library is also the fastest for the real product, its complex product saves copying B.
   if (kernel.level == row.level || !kernel.predict) return true;
   return own.seconds_of_torch(row, gpu) < kClose * own.seconds(kernel, gpu);
 }
 
-// What was found out, since predictions take longer than a small product.
-class Found {
+// Keeps the answers, because predictions take longer than a small product.
+class Answers {
  public:
   template <class Find>
   bool at(const TuningKey& key, const Find& find) {
@@ -129,11 +130,10 @@ class Found {
   std::unordered_map<TuningKey, bool, TuningKeyHash> found_;
 };
 
-// Whether MKL's complex product is expected to be faster than the one in registers of this library
-// (complex_tile.h). On a Zen 4 with AVX-512 it is not, and on a Zen 5, whose vectors of 64 bytes MKL leaves
-// alone, it takes twice as long; MKL is faster where there are few rows or columns, and in small products
-// (measured at commits aed1783 and c069f11). No other processors were measured, and there the choice is
-// MKL's.
+// Whether MKL's complex product is expected to be faster than this library's (complex_tile.h). On a Zen 4
+// with AVX-512 it is slower. On a Zen 5 it takes twice as long, because MKL does not use the 64-byte vectors
+// there. MKL is faster for few rows or columns, and for small products (measured at commits aed1783 and
+// c069f11). Other processors were not measured; MKL is chosen on them.
 bool is_faster_on_cpu(const ProductCall& call, const Gemm& g) {
   const GemmProblem& p = g.problem;
   if (call.symmetry.known && !is_worth_halving(call, g)) return true;
@@ -150,11 +150,11 @@ bool is_faster_on_cpu(const ProductCall& call, const Gemm& g) {
 bool is_faster(const Kernel& row, const ProductCall& call, const Gemm& g, Device device, int threads) {
   if (device == Device::cpu) return is_faster_on_cpu(call, g);
   if (precision_of(call) != Precision::ieee) return false;
-  const InParts own(call, g);
+  const RealProduct own(call, g);
   TuningKey key = tuning_key(own.product, device, threads);
   key.a_transposed = own.passes > 1;
-  thread_local Found found;
-  return found.at(key, [&] { return is_faster_on_gpu(row, own, call.choice); });
+  thread_local Answers answers;
+  return answers.at(key, [&] { return is_faster_on_gpu(row, own, call.choice); });
 }
 
 bool is_empty(const ProductCall& call, const Gemm& g) {
@@ -162,7 +162,7 @@ bool is_empty(const ProductCall& call, const Gemm& g) {
          std::ranges::find(g.result_shape(), 0) != g.result_shape().end();
 }
 
-// torch's row, where the call names it or it is expected to be the faster one; else null.
+// torch's row, if the call names it or it is expected to be faster; else null.
 const Kernel* torch_for(const ProductCall& call, const Gemm& g, Device device, int threads, bool named) {
   const Kernel* row = torch_row(device);
   if (!row) return nullptr;
@@ -179,7 +179,7 @@ const Kernel* torch_for(const ProductCall& call, const Gemm& g, Device device, i
 const Kernel* row_for(const ProductCall& call, const Gemm& g) {
   const bool named = call.choice.kernel == kTorchRow && (call.choice.level == 0 || call.choice.level == 7);
   const DType part = arithmetic_type("a", part_dtype(call.a.view.dtype));
-  // Else an error, and not of these rows.
+  // A wrong precision is an error; multiply() reports it.
   const Precision precision = precision_of(call);
   if (precision != Precision::ieee && (part != DType::f32 || type_of(precision) != part)) return nullptr;
   const Kernel* chosen = nullptr;
@@ -188,8 +188,8 @@ const Kernel* row_for(const ProductCall& call, const Gemm& g) {
     if (chosen || named || device != Device::cpu || part == DType::f16 || is_empty(call, g)) return;
     const Choice level6{.level = 6};
     const Kernel& own =
-        select(InParts(call, g).product, device, threads, is_free(call.choice) ? level6 : call.choice);
-    // A tile has 8 or 16 columns; of fewer ones a real product streams A (few_rows.h).
+        select(RealProduct(call, g).product, device, threads, is_free(call.choice) ? level6 : call.choice);
+    // A tile has 8 or 16 columns. With fewer columns, the real product is faster: it streams A (few_rows.h).
     constexpr int64_t kFewColumns = 8;
     if (own.complex && g.problem.n >= kFewColumns) chosen = &own;
   });
@@ -209,14 +209,14 @@ bool multiply_by_row(const Kernel& row, const ProductCall& call, Gemm g, const T
   set_scales(whole, call.alpha, c ? call.beta.value_or(1.0) : 0.0);
   whole.out = matrix_of<Matrix>(out.view, false);
   const bool halves = is_worth_halving(call, g);
-  whole.symmetry.known = halves;  // of whole complex numbers; it keeps the matrices of a batch apart
+  whole.symmetry.known = halves;  // plan_batches then does not merge the batch into rows
   plan_batches(g, a, b, c ? &c.view : nullptr, out.view);
   whole = g.innermost();
   whole.type = whole.out_type = bytes_of(a.dtype);
   whole.conjugates_a = is_conjugated(call.a.tensor), whole.conjugates_b = is_conjugated(call.b.tensor);
   const int64_t bytes = element_size(whole.type);
   with_context(a, [&](OpContext& context, Device, int) {
-    // As views of their own, so that nothing of what torch does inside is recorded for gradients.
+    // Marked as views, so that autograd records nothing of what torch computes inside.
     const auto operand = [](const TensorRef& t) { return t ? Operand{t.tensor, &t.view, true} : Operand{}; };
     context.set_operands({operand(call.a), operand(call.b), operand(c), operand(out)});
     const KernelRange range(row);

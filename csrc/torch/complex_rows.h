@@ -1,5 +1,5 @@
-// Rows of the kernel table that take complex matrices as they are: torch's, and where `complex` says so those
-// of this library. The others multiply real matrices of twice the width (complex.h).
+// Rows of the kernel table that compute complex products directly: torch's, and those of this library with
+// `complex` set. The other rows multiply real matrices of twice the width (complex.h).
 #pragma once
 
 #include "torch/gemm_plan.h"
@@ -7,14 +7,14 @@
 
 namespace fastgemm::torch_ops {
 
-// The row that computes a complex product as it is: which the call names, or which is expected to be the
-// fastest. Null where there is none. The shapes are those that `g` describes, in complex elements. Throws
-// CannotRun where a call names torch, and torch cannot; and what select() throws.
+// The row that computes a complex product directly: the one that the call names, or the one that is expected
+// to be fastest. Null if there is none. The shapes in `g` count complex elements. Throws CannotRun if the
+// call names torch and torch cannot compute it, and what select() throws.
 const Kernel* row_for(const ProductCall&, const Gemm& g);
 
-// Computes it into out, or, and then it returns true, the lower triangle of a symmetric result. c: empty
-// where it is not read; neither it nor out is a conjugated view. Throws TorchError, since what torch refuses
-// nothing else computes, and OutOfWorkspace before anything is written.
+// Computes the product into out. Returns true if it computed only the lower triangle, of a symmetric result.
+// c: empty if it is not read. Neither c nor out may be a conjugated view. Throws TorchError if torch fails
+// (no other kernel is tried), and OutOfWorkspace before anything is written.
 bool multiply_by_row(const Kernel&, const ProductCall&, Gemm g, const TensorRef& c, const TensorRef& out);
 
 }  // namespace fastgemm::torch_ops

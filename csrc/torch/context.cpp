@@ -27,7 +27,7 @@ void CpuContext::parallel(int64_t tasks, const std::function<void(int64_t)>& tas
   torch::stable::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end && !stopped(); ++i) task(i);
   });
-  check();  // here, because torch passes no exception of a task on as it is
+  check();  // here, because torch does not pass on exceptions of a task unchanged
 }
 
 void CpuContext::callers_gemm(const GemmProblem& p) { framework_gemm(cpu_backend(), operands(), p); }

@@ -1,4 +1,4 @@
-// torch's side of core/context.h: its thread pool or stream, scratch memory, and its own operators.
+// Implements core/context.h by torch: its threads or stream, scratch memory, and its own operators.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ class CpuContext final : public OpContext {
   int threads() const override { return threads_; }
   void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override;
   bool stopped() override { return poll_.stopped(); }
-  // Throws where the call was stopped.
+  // Throws if the call was stopped.
   void check() const { poll_.check(); }
   void callers_gemm(const GemmProblem&) override;
   void callers_transpose(const TransposeProblem&) override;
@@ -38,8 +38,8 @@ class CpuContext final : public OpContext {
   std::optional<Workspace> workspace_{std::in_place};
 };
 
-// Calls body(context, device, threads) for the device that the tensor is on; threads is 0 on a GPU, which is
-// current inside. Throws where the call was stopped (core/interrupt.h).
+// Calls body(context, device, threads) for the device of the tensor. A GPU is the current device inside body,
+// and threads is 0 there. Throws if the call was stopped (core/interrupt.h).
 template <class Body>
 void with_context(const View& on, const Body& body) {
 #if FASTGEMM_HAS_CUDA

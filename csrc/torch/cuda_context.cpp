@@ -9,8 +9,9 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// libtorch_cuda is looked up among the loaded libraries, so that this one links against a torch without CUDA
-// as well. Python loads libraries locally: a handle finds its symbols, RTLD_DEFAULT does not.
+// Functions of libtorch_cuda are looked up at run time, so that this library also links against a torch
+// without CUDA. A handle of the loaded library is needed: Python loads libraries locally, so RTLD_DEFAULT
+// does not find their symbols.
 struct TorchCuda {
   AOTITorchError (*current_stream)(int32_t device_index, void** stream);
   AOTITorchError (*allocate)(uint64_t bytes, void** data);
@@ -56,7 +57,7 @@ void CudaContext::release() {
 }
 
 void* CudaContext::obtain(size_t bytes) {
-  scratch_.reserve(scratch_.size() + 1);  // else what was allocated would be lost if that failed
+  scratch_.reserve(scratch_.size() + 1);  // before the allocation, which would leak if this failed
   void* data = nullptr;
   if (bytes > 0 && torch_cuda().allocate(bytes, &data) != AOTI_TORCH_SUCCESS) throw std::bad_alloc();
   if (data) scratch_.push_back(data);

@@ -1,4 +1,4 @@
-// torch's side of core/context.h for CUDA tensors.
+// Implements core/context.h for CUDA tensors.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,9 @@
 
 namespace fastgemm::torch_ops {
 
-// Makes the device current for its lifetime. Work goes to torch's current stream of the device; scratch
-// memory comes from torch's caching allocator, which hands it to a later call only on the same stream, so
-// that it may go back as soon as the kernels are launched. During graph capture it comes from the graph's own
-// pool.
+// Makes the device current for its lifetime. Work goes to torch's current stream of the device. Scratch
+// memory comes from torch's caching allocator, during graph capture from the graph's own pool. The allocator
+// reuses memory only on the same stream, so it may be freed as soon as the kernels are launched.
 class CudaContext final : public OpContext {
  public:
   explicit CudaContext(int device_index);

@@ -7,9 +7,9 @@ namespace {
 
 using Sizes = std::initializer_list<int64_t>;
 
-// A matrix, or a batch of them, as a tensor: the one that the op was given where that is the same, else a
+// A matrix, or a batch of matrices, as a tensor. It is the op's own tensor if the layout is the same, else a
 // view of it that does not track gradients. A tensor made from the address alone would cost 0.6 us more, and
-// on a GPU torch would query the driver about the address.
+// on a GPU torch would ask the driver about the address.
 class TensorView {
  public:
   TensorView(const Operand& of, const void* data, DType type, Sizes shape, Sizes strides) {
@@ -47,8 +47,8 @@ TensorView matrices(const Operand& of, const M& m, DType type, int64_t batch, in
   return {of, m.data, type, {batch, rows, cols}, {m.batch_stride, m.row_stride, m.col_stride}};
 }
 
-// torch 2.13's _int_mm gives wrong sums, or writes none, when the only row (column) of an operand has a
-// leading dimension below its length.
+// torch 2.13's _int_mm gives wrong sums, or writes none, if an operand has a single row (column) and a
+// leading dimension smaller than the row (column).
 TensorView int8_operand(const Operand& of, const ConstMatrix& m, int64_t index, int64_t rows, int64_t cols) {
   ConstMatrix member = m;
   member.data = static_cast<const char*>(m.data) + index * m.batch_stride;
@@ -59,7 +59,7 @@ TensorView int8_operand(const Operand& of, const ConstMatrix& m, int64_t index, 
   return matrix(of, member, DType::i8, rows, cols);
 }
 
-// _int_mm writes contiguous results only; the table's row rejects others.
+// _int_mm writes only contiguous results; the row of the table rejects others.
 void int8_product(const Backend& backend, const Operands& t, const GemmProblem& p) {
   for (int64_t i = 0; i < p.batch; ++i) {
     const auto* first = static_cast<int32_t*>(p.out.data) + i * p.out.batch_stride;
@@ -71,7 +71,7 @@ void int8_product(const Backend& backend, const Operands& t, const GemmProblem& 
 }
 
 // In torch 2.11, oneDNN's bfloat16 product on a processor with AMX reads the old result although beta is 0,
-// so that a NaN in it stays. Writing zeros first costs 1 % of a large product.
+// so a NaN in it stays. Writing zeros first costs 1 % of a large product's time.
 void clear_result(const Backend& backend, const GemmProblem& p, const TensorView& out) {
   constexpr uint64_t kTorch213 = 0x020d000000000000;
   const bool on_cpu = backend.device_type == aoti_torch_device_type_cpu();
@@ -79,8 +79,8 @@ void clear_result(const Backend& backend, const GemmProblem& p, const TensorView
     check(aoti_torch_zero_(out.get()), "zero_");
 }
 
-// Whether c is the result itself. (With one row or one column, c may have another stride than out, and torch
-// would reject it as a tensor that overlaps the result.)
+// Whether c is the result itself. A c of one row or one column may have other strides than out; torch would
+// reject it, because it overlaps the result.
 bool adds_to_result(const GemmProblem& p) {
   if (!p.c.data) return true;
   return p.c.data == p.out.data && (p.m == 1 || p.c.row_stride == p.out.row_stride) &&
@@ -95,8 +95,8 @@ void single_product(const Backend& backend, const Operands& t, const GemmProblem
   if (p.alpha == 1.0 && p.beta == 0.0) return check(backend.mm(out.get(), a.get(), b.get()), "mm");
   if (adds_to_result(p))
     return check(backend.addmm(out.get(), out.get(), a.get(), b.get(), p.beta, p.alpha), "addmm");
-  // A bias row is passed as a vector, which torch's libraries
-  // add in their epilogues; torch would copy a matrix.
+  // A bias row is passed as a vector, which torch's libraries add in their epilogue. A matrix would be
+  // copied.
   const bool is_row = p.c.row_stride == 0 && p.c.col_stride == 1;
   const TensorView c =
       is_row ? TensorView(t.c, p.c.data, p.out_type, {p.n}, {1}) : matrix(t.c, p.c, p.out_type, p.m, p.n);
@@ -115,7 +115,7 @@ void batched_product(const Backend& backend, const Operands& t, const GemmProble
   check(backend.baddbmm(out.get(), c.get(), a.get(), b.get(), p.beta, p.alpha), "baddbmm");
 }
 
-// Wraps the memory of a problem as torch tensors of any dtype. Nothing is written through the const views.
+// Wraps the memory of a problem in torch tensors of any dtype. Nothing is written to const matrices.
 struct Wrapper {
   const Backend& backend;
   int32_t device_index;
@@ -155,8 +155,8 @@ void framework_transpose(const Backend& backend, int32_t device_index, const Tra
                  dst = w.matrices(p.dst, type, p.batch, p.cols, p.rows);
     return check(aoti_torch_copy_(dst.get(), src.get(), 0), "copy_");
   }
-  // One matrix at a time: on a CPU torch's blocked copy serves 2-D tensors only, and is four times its
-  // strided one.
+  // One matrix at a time: on a CPU torch's blocked copy takes only 2-D tensors, and it is four times as fast
+  // as the strided copy.
   const int size = element_size(p.type);
   for (int64_t i = 0; i < p.batch; ++i) {
     ConstMatrix member = p.src.transposed();

@@ -16,17 +16,17 @@ struct Backend {
   Out3 addmm, baddbmm;
 };
 
-// A tensor of the call and its view; null where the call has no such operand.
+// A tensor of the call and its view; null if the call has no such operand.
 struct Operand {
   AtenTensorHandle tensor = nullptr;
   const View* view = nullptr;
-  bool copied = false;  // torch copies it into the result, which autograd would record if it were not a view
+  bool copied = false;  // torch copies it to the result; autograd must not record that, so pass a view
 };
 struct Operands {
   Operand a, b, c, out;
 };
 
-// The matrices of the problem lie in these tensors.
+// The matrices of the problem are in the memory of these tensors.
 void framework_gemm(const Backend&, const Operands&, const GemmProblem&);
 void framework_transpose(const Backend&, int32_t device_index, const TransposeProblem&);
 

@@ -34,7 +34,7 @@ struct Arguments {
         out_dtype(s.optional_dtype()),
         symmetric(s.flag()) {}
 
-  // The call refers to these arguments, and is valid as long as they live.
+  // The call refers to these arguments, so it must not outlive them.
   ProductCall call() const {
     ProductCall p{.a = viewed(a), .b = viewed(b)};
     if (c) p.c = viewed(*c);

@@ -10,7 +10,7 @@ void check_operand(const char* name, const View& v) {
     bad_value(std::string(name) + " must have at least 2 dimensions, got shape " + shape_text(v.shape()));
 }
 
-// The type of a product of operands of these types.
+// The product type for operands of these types.
 DType product_type(const View& a, const View& b) {
   const DType x = arithmetic_type("a", a.dtype);
   if (a.dtype == b.dtype) return x;
@@ -20,12 +20,12 @@ DType product_type(const View& a, const View& b) {
             "; they must be equal");
 }
 
-// The size of batch dimension d counted from the end (3 is the innermost), 1 where v has no such dimension.
+// The size of batch dimension d, counted from the end: 3 is the innermost. 1 if v has no such dimension.
 int64_t batch_size(const View& v, int64_t d) { return d <= v.dim ? v.size(d) : 1; }
 int64_t batch_stride(const View& v, int64_t d) { return d <= v.dim && v.size(d) != 1 ? v.stride(d) : 0; }
 
-// Turns a batch into one tall matrix where all members share b and the row stride goes on from one member to
-// the next. Where each member has one row, the batch stride becomes the row stride.
+// Turns a batch into one tall matrix, if all members share b and the rows of one member follow those of the
+// member before at the same stride. If each member has one row, the batch stride becomes the row stride.
 void merge_batch_into_rows(GemmProblem& p) {
   if (p.batch == 1 || p.b.batch_stride != 0 || p.symmetry.known) return;
   GemmProblem tall = p;

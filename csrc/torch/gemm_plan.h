@@ -1,4 +1,4 @@
-// Turns the shapes and strides of a call's operands into one matrix product or a batch of them.
+// Turns the shapes and strides of operands into one matrix product or a batch of products.
 #pragma once
 
 #include "torch/views.h"
@@ -13,26 +13,26 @@ struct Gemm {
   size_t dim;
 
   std::span<const int64_t> result_shape() const { return {shape.data(), dim}; }
-  // The product over the innermost batch dimension, which one
-  // kernel computes; loops run over those further out.
+  // The product over the innermost batch dimension, which one launch computes. The other batch dimensions are
+  // loops around it.
   GemmProblem innermost() const;
 };
 
-// Fills in type, sizes and operands of a product. Throws std::invalid_argument where the types or inner sizes
-// of a and b differ.
+// Fills in type, sizes and operands of a product. Throws std::invalid_argument if the types or inner sizes of
+// a and b do not fit each other.
 Gemm describe(const View& a, const View& b, bool trans_a, bool trans_b);
 
-// c may have the result's shape or any shape that broadcasts to it (a bias row, say), and has out_type.
+// c has out_type, and the shape of the result or one that broadcasts to it, such as a bias row.
 void add_c(Gemm&, const View& c, const View& a);
 
-// With beta = 0 c is not read, and with alpha = 0, as in BLAS,
-// neither are a and b: a NaN in them does not count.
+// As in BLAS, beta = 0 means that c is not read, and alpha = 0 that a and b are not: a NaN in them has no
+// effect.
 void set_scales(GemmProblem&, double alpha, double beta);
 
-// c: null where none is read.
+// c: null if none is read.
 void plan_batches(Gemm&, const View& a, const View& b, const View* c, const View& out);
 
-// Whether a matrix has a unit stride along neither side; such operands are copied first.
+// Whether neither stride of a matrix is 1. Such operands are copied first.
 bool is_scattered(const ConstMatrix&, int64_t rows, int64_t cols);
 
 }  // namespace fastgemm::torch_ops

@@ -21,7 +21,7 @@ Tensor exchanged(AtenTensorHandle t, const View& v) {
   return Tensor(handle);
 }
 
-// A copy of another type, in rows or columns as the operand lies.
+// A copy in another type, row-major or column-major as the operand.
 Tensor converted(const TensorRef& from, int32_t dtype) {
   const View& v = from.view;
   if (v.dim >= 2 && v.stride(1) != 1 && v.stride(2) == 1) {
@@ -62,7 +62,7 @@ AtenTensorHandle multiply_widened(const ProductCall& call, DType product, const 
   ProductCall wide = call;
   wide.a = viewed(a), wide.b = viewed(b);
   wide.out_dtype = is_long ? kInt64 : kInt32;
-  wide.symmetry = symmetry;  // two copies do not show it
+  wide.symmetry = symmetry;  // the copies hide that both are one matrix
   return multiply(wide);
 }
 

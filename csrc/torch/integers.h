@@ -1,23 +1,25 @@
-// Products of integers that are computed as those of other types.
+// Integer products that are computed as products of other types.
 #pragma once
 
 #include "torch/product.h"
 
 namespace fastgemm::torch_ops {
 
-// A scale of a product or sum of this type, as given where it is not of integers. Those wrap, so that of 32
-// bits and fewer it is taken modulo 2^32. Throws std::invalid_argument for one that is not whole, or beyond
-// int64.
+// The scale (alpha or beta) of a product or sum of this type. For floating-point types it is the value given.
+// Integer results wrap, so for 32 bits or fewer it is reduced modulo 2^32. Throws std::invalid_argument if an
+// integer scale is not a whole number or does not fit in int64.
 double scale_of(const char* name, double given, DType type);
 
-// Operands of bool are uint8, of the same memory: a product counts the k where both are true.
+// bool operands are read as uint8, in the same memory: an element of the product counts the k where both are
+// true.
 bool has_bool(const ProductCall&);
 ProductCall as_bytes(const ProductCall&);
 
-// Computes a product of a type that no kernel takes, of those that may run, as multiply() does:
+// Computes a product like multiply(), for a type that none of the allowed kernels supports. The operands are
+// widened:
 //   uint8 with int8             from both as int16, which holds every value of either; the result is int32
 //   int16 with sums of 64 bits  from both as int64; so is the result
-// Widening is a pass over each operand, into 2 or 8 bytes for each element.
+// Widening is one pass over each operand, to 2 or 8 bytes per element.
 AtenTensorHandle multiply_widened(const ProductCall&, DType product, const Symmetry& of_result);
 
 }  // namespace fastgemm::torch_ops

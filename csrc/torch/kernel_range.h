@@ -1,6 +1,6 @@
-// Tells torch's profiler which kernel runs, by a RecordFunction named "fastgemm.gemm[microkernel]" around it.
-// torch.profiler shows it, and torch.autograd.profiler.emit_nvtx makes an NVTX range of it. A range costs 0.1
-// us where no profiler listens, as is usual.
+// Tells torch's profiler which kernel runs, by a RecordFunction around it, named for example
+// "fastgemm.gemm[microkernel]". torch.profiler shows it, and torch.autograd.profiler.emit_nvtx makes it an
+// NVTX range. Without an active profiler it costs 0.1 us.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -16,14 +16,14 @@ namespace fastgemm::torch_ops {
 class KernelRange {
  public:
   explicit KernelRange(const Kernel& kernel) {
-    // Written without the heap, which would double the cost. A longer name than any of the table is cut off.
+    // The name is not on the heap, which would double the cost. No name of the table is too long for it.
     std::array<char, 96> name;
     char* end = name.data();
     for (const std::string_view part : {std::string_view("fastgemm."), to_string(kernel.op),
                                         std::string_view("["), kernel.name, std::string_view("]")})
       end += part.copy(end, size_t(name.data() + name.size() - 1 - end));
     *end = '\0';
-    // A call does not fail because it could not be recorded; the handle then stays null.
+    // If this fails, the handle stays null and the call goes on unrecorded.
     aoti_record_function_start(name.data(), nullptr, nullptr, 0, &handle_);
   }
   ~KernelRange() {

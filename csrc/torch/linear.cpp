@@ -1,5 +1,5 @@
-// torch.ops.fastgemm.linear: activation(input @ weight^T + bias) + residual, in one product where a kernel
-// applies the epilogue itself, else in a product and a pass (finish.h).
+// torch.ops.fastgemm.linear: activation(input @ weight^T + bias) + residual. It is one product if the kernel
+// applies the epilogue itself, else a product and a pass (epilogue_pass.h).
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -41,7 +41,7 @@ Activation activation_of(const std::optional<std::string>& name) {
   bad_value("unknown activation '" + *name + "'; accepted: 'relu', 'gelu', 'gelu_tanh', 'silu' or None");
 }
 
-// What the op of products does not say, or in words of its own.
+// Checks that multiply() lacks, or whose messages must name input and weight.
 void check(const View& x, const View& w, Activation activation, bool two_terms) {
   if (w.dim != 2) bad_value("weight must have 2 dimensions (N, K), got shape " + shape_text(w.shape()));
   if (x.dim < 2) bad_value("input must have at least 2 dimensions, got shape " + shape_text(x.shape()));
@@ -61,7 +61,7 @@ void check(const View& x, const View& w, Activation activation, bool two_terms) 
   }
 }
 
-// What is added has the type of the result. A bias of the operands' type is widened; it is short.
+// bias and residual must have the type of the result. A bias of the operands' type is converted; it is small.
 std::optional<Tensor> of_result_type(const std::optional<Tensor>& bias, const View& x, int32_t result) {
   if (!bias) return std::nullopt;
   const View v(*bias);
@@ -111,7 +111,7 @@ void linear(StableIValue* stack, uint64_t, uint64_t) {
   if (bias) of_bias = viewed(*bias);
   if (args.residual) of_residual = viewed(*args.residual);
   check_terms(x, w, of_bias, of_residual, result);
-  if (activation == Activation::none && !two_terms) {  // the sum of a product and a matrix
+  if (activation == Activation::none && !two_terms) {  // a product plus one matrix
     call.c = bias ? of_bias : of_residual;
   } else {
     call.activation = activation, call.bias = of_bias, call.c = of_residual;

@@ -1,4 +1,5 @@
-// The part that the contexts of both devices share: scratch memory within a budget, and the call's tensors.
+// What the contexts of both devices have in common: scratch memory within a budget, and the tensors of the
+// call.
 #pragma once
 
 #include "core/budget.h"
@@ -9,7 +10,7 @@ namespace fastgemm::torch_ops {
 
 class OpContext : public Context {
  public:
-  // The tensors of a product, which must outlive the context; for callers_gemm.
+  // The tensors of a product, for callers_gemm. They must outlive the context.
   void set_operands(const Operands& operands) { operands_ = operands; }
 
   void* allocate(size_t bytes) final {
@@ -21,12 +22,12 @@ class OpContext : public Context {
     }
   }
 
-  // Frees the scratch memory of the last kernel, before another kernel of the same call is tried.
+  // Frees the scratch memory of the last kernel before the same call tries another one.
   void start_over() {
     budget_.start_over();
     release();
   }
-  // Does the same, and lets the next kernel use up to `limit` bytes.
+  // The same; the next kernel may use up to `limit` bytes.
   void start_over(size_t limit) {
     budget_.start_over(limit);
     release();

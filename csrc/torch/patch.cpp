@@ -12,8 +12,8 @@ namespace {
 
 std::array<std::atomic<const PatchFrame*>, 2> frames{};
 
-// Guards all counts. fork() waits for it, because a child process that is forked while another thread holds
-// the mutex would find it locked for ever.
+// Guards all counts. fork() waits for it: if another thread held the mutex during a fork, it would stay
+// locked in the child process.
 std::mutex& counting() {
   static auto& mutex = *new std::mutex;
   static const int registered =

@@ -1,5 +1,5 @@
 // The settings of a fastgemm.patch, which replaces torch's products, and the calls that it counts.
-// csrc/python makes both, and the overrides of torch's products (csrc/torch/override) read them.
+// csrc/python creates both, and the overrides of torch's products (csrc/torch/override) use them.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace fastgemm {
 
-// Counts calls by op, and by the kernel that computed them or the reason why they were passed on to torch.
-// Threads share it.
+// Counts calls per op, and per kernel that computed them or per reason why torch computed them. Threads share
+// it.
 class Counts {
  public:
   enum class What : uint8_t { routed, passed_on };
@@ -28,22 +28,22 @@ class Counts {
   Rows rows_[2];
 };
 
-// The settings of one patch. They never change once the frame is made.
+// The settings of one patch. They never change after construction.
 struct PatchFrame {
   int level = 0;
   std::string kernel;
   std::optional<Precision> precision;       // for products of its type; none: torch's own
   std::shared_ptr<Counts> counts;           // null: nothing is counted
-  std::shared_ptr<const PatchFrame> outer;  // the patch around it, which gets what this one passes on
+  std::shared_ptr<const PatchFrame> outer;  // the patch around it: gets calls that this one does not take
 };
 
-// Names the capsules that hold a std::shared_ptr<const PatchFrame>, and the slot of torch's thread-local
-// state that holds the capsule of the innermost patch.
+// The name of the capsules that hold a std::shared_ptr<const PatchFrame>, and of the slot of torch's
+// thread-local state that holds the capsule of the innermost patch.
 inline constexpr char kPatchSlot[] = "fastgemm.patch";
 
-// The frames that hold for the whole process: that of fastgemm.enable(), and after it that of the environment
-// variable; null where there is none. A frame that was set once lives as long as the process, since other
-// threads may be reading it.
+// The frames of the whole process: the one of fastgemm.enable() is tried first, then the one of the
+// environment variable. Null if there is none. A frame is never freed once it was set, because other threads
+// may be reading it.
 enum class Everywhere : uint8_t { enabled, environment };
 void set_everywhere(Everywhere, std::shared_ptr<const PatchFrame>);
 const PatchFrame* everywhere(Everywhere);

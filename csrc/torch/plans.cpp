@@ -4,7 +4,7 @@
 
 #include "core/simulator.h"
 #include "cuda/available.h"
-#include "torch/finish.h"
+#include "torch/epilogue_pass.h"
 #include "torch/integers.h"
 #include "torch/scalar_types.h"
 #include "torch/symmetric.h"
@@ -24,7 +24,7 @@ DType result_type_of(DType type, const std::optional<int32_t>& asked) {
                                   : ""));
 }
 
-// The alignment of an address, up to the most that a kernel requires and that allocators guarantee.
+// The alignment of an address, up to 256 bytes. No kernel requires more, and allocators guarantee no more.
 int64_t alignment_of(const void* p) {
   constexpr uintptr_t kMost = 256;
   const auto address = reinterpret_cast<uintptr_t>(p);
@@ -42,7 +42,7 @@ void require_result(const ProductCall& call, const Plan& plan, DType out_type) {
   require_out(call.out.view, plan.shape, torch_dtype(out_type));
 }
 
-// The result as it will be allocated where none is given, aligned better than any kernel requires.
+// The view of a result that will be allocated, aligned better than any kernel requires.
 View allocated_result(Plan& plan, const View& like, int32_t dtype) {
   plan.strides.resize(plan.shape.size());
   int64_t step = 1;
@@ -65,7 +65,7 @@ void set_epilogue(GemmProblem& p, const ProductCall& call) {
   p.epilogue.has_bias = true, p.epilogue.bias_col_stride = bias.stride(1);
 }
 
-// Whether torch alone computes a product in the precision that its flags give it.
+// Whether torch's flags set a precision that only torch's own product has.
 bool is_torchs(const ProductCall& call, Device device) {
   const bool open = !call.precision && (is_free(call.choice) || call.choice.kernel == kTorchRow);
   return open && device == Device::cpu && call.a.view.dtype == torch_dtype(DType::f32) &&
@@ -92,22 +92,22 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   const auto decided = [&] {
     return torchs ? Decision{{torchs, torchs}} : decide(chosen_for(p), device, threads, call.choice);
   };
-  if (std::ranges::find(plan->shape, 0) != plan->shape.end()) plan->way = Plan::Way::nothing;
+  if (std::ranges::find(plan->shape, 0) != plan->shape.end()) plan->path = Plan::Path::nothing;
   const View out = call.out ? call.out.view : allocated_result(*plan, a, torch_dtype(p.out_type));
   p.out = matrix_of<Matrix>(out, false);
   set_epilogue(p, call);
   p.symmetry = symmetry_of(call, p);
   plan->copies_a = is_scattered(p.a, p.m, p.k), plan->copies_b = is_scattered(p.b, p.k, p.n);
   if (is_product_type(p.type) && !is_taken(p, device, call.choice)) {
-    plan->way = Plan::Way::widen;
-  } else if (plan->way == Plan::Way::nothing) {
-    plan->decision = decided();  // wrong levels raise here, too
+    plan->path = Plan::Path::widen;
+  } else if (plan->path == Plan::Path::nothing) {
+    plan->decision = decided();  // to raise for wrong levels
   } else if (needs_own_result(p)) {
-    plan->way = Plan::Way::copy_result;
+    plan->path = Plan::Path::copy_result;
   } else if (plan->copies_a || plan->copies_b) {
-    plan->way = Plan::Way::copy_operands;
+    plan->path = Plan::Path::copy_operands;
   } else {
-    if (p.symmetry.known && p.out.col_stride != 1) p.out = p.out.transposed();  // the same matrix, by rows
+    if (p.symmetry.known && p.out.col_stride != 1) p.out = p.out.transposed();  // the same symmetric matrix
     plan_batches(g, a, b, p.c.data ? &call.c.view : nullptr, out);
     p = g.innermost();
     plan->decision = decided();
@@ -180,7 +180,7 @@ std::shared_ptr<const Plan> plan_of(const ProductCall& call, Device device, int 
   const uint64_t version = tuning_version();
   ++planned;
   auto plan = make_plan(call, device, threads, by_torch);
-  // The choice may run Python code, which may itself multiply or measure.
+  // The choice may have run Python code that changed the measurements.
   if (!plan->decision.keeps || version != tuning_version()) return plan;
   if (plans.size() >= kMost) plans.clear();
   plans.insert_or_assign(signature, plan);

@@ -1,5 +1,5 @@
-// Plans products: checks them, describes their layout and
-// chooses a kernel, once for all calls of one signature.
+// Plans products: checks the operands, describes their layout and chooses a kernel. This is done once for all
+// calls of one signature.
 #pragma once
 
 #include <cstring>
@@ -13,16 +13,16 @@ namespace fastgemm::torch_ops {
 
 inline constexpr std::string_view kTorchRow = "torch";
 
-// The table's row of torch's own product; null on the simulator, which runs no library.
+// The row of torch's own product; null on the simulator, which runs no libraries.
 const Kernel* torch_row(Device);
 
-// Everything about a call that its plan depends on, as words that are compared bit by bit: the operands, of
-// whose addresses the alignment alone counts, and the state of the library.
+// Everything that the plan of a call depends on: the operands (of their addresses only the alignment) and the
+// state of the library. It is stored as 64-bit words that are compared bit by bit.
 class Signature {
  public:
   Signature(const ProductCall&, Device, int threads, bool by_torch);
 
-  // Plans are not kept for tensors of so many dimensions that they do not fit.
+  // False if the tensors have too many dimensions for the array; such plans are not kept.
   bool fits() const { return count_ <= words_.size(); }
   size_t hash() const;
   bool operator==(const Signature& other) const {
@@ -37,30 +37,31 @@ class Signature {
   }
   void add(const TensorRef&);
 
-  std::array<int64_t, 52> words_;  // four operands of four dimensions
+  std::array<int64_t, 52> words_;  // enough for four operands of four dimensions
   size_t count_ = 0;
 };
 
-// A planned call. It holds no addresses: those of each call are filled in when it runs.
+// A planned call. It holds no addresses; they are filled in for each call.
 struct Plan {
-  enum class Way : uint8_t {
+  enum class Path : uint8_t {
     launch,
     nothing,        // the result has no elements
     copy_operands,  // an operand without a unit stride is copied first
-    copy_result,    // out has no unit stride, and takes a copy of a contiguous result
-    widen,          // no kernel that may run takes this type of product: operands are widened (integers.h)
+    copy_result,    // out has no unit stride: a contiguous result is computed, then copied to it
+    widen,          // no allowed kernel takes this product type: operands are widened (integers.h)
   };
-  Way way = Way::launch;
+  Path path = Path::launch;
   bool copies_a = false, copies_b = false;
-  GemmProblem problem;  // of the innermost batch dimension
+  GemmProblem problem;  // includes the innermost batch dimension only
   Decision decision;
-  std::vector<int64_t> shape, strides;  // of the result; strides where there is no out
+  std::vector<int64_t> shape, strides;  // of the result; strides only if there is no out
   std::unique_ptr<const Loops> outer;   // null: one launch computes everything
 };
 
-// On a CPU a float32 product whose precision and kernel are left open is torch's where its flags
-// (torch.backends.mkldnn.matmul.fp32_precision) let that compute in less than float32: no other row does.
-// Throws as multiply() does. A plan never changes, and each thread keeps its last ones.
+// Returns the plan of a call. A plan never changes, and each thread keeps its last plans. On a CPU, torch's
+// flags (torch.backends.mkldnn.matmul.fp32_precision) may allow less than float32 precision. A float32
+// product without a given precision or kernel is then torch's, because no other row computes that. Throws as
+// multiply() does.
 std::shared_ptr<const Plan> plan_of(const ProductCall&, Device, int threads);
 
 }  // namespace fastgemm::torch_ops

@@ -6,7 +6,7 @@
 #include "core/can_run.h"
 #include "torch/complex.h"
 #include "torch/context.h"
-#include "torch/finish.h"
+#include "torch/epilogue_pass.h"
 #include "torch/hooks.h"
 #include "torch/integers.h"
 #include "torch/kernel_range.h"
@@ -29,16 +29,16 @@ OutOfMemory out_of_memory(const Kernel& kernel, const OutOfWorkspace& refusal) {
                      refusal.what());
 }
 
-// The device that a call runs on, and its context.
+// The device of a call, and its context.
 struct Place {
   OpContext& context;
   Device device;
   int threads;
 };
 
-// Launches the kernel and returns the one that ran. Where memory is short and the choice was left to the
-// library, kernels that need less are tried next. They are tried as well where torch's own product fails,
-// because torch allocates cuBLAS's workspace itself and does not say whether memory was what it lacked.
+// Launches the kernel and returns the one that ran. If memory runs out and the caller named no kernel, other
+// kernels are tried, which may need less. They are also tried if torch's own product fails: torch allocates
+// cuBLAS's workspace itself, and does not say whether lack of memory was the reason.
 const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& choice, const Place& at) {
   std::vector<const Kernel*> tried;
   const auto next = [&](const Kernel* failed) {
@@ -49,8 +49,8 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
     const Kernel* other = nullptr;
     try {
       const KernelRange range(*kernel);
-      if (leaves_pass(*kernel, p))
-        multiply_and_finish(*kernel, p, at.device, at.context);
+      if (needs_pass(*kernel, p))
+        multiply_then_pass(*kernel, p, at.device, at.context);
       else
         kernel->gemm(p, at.context);
       if (p.symmetry.asked && kernel->role != Role::shortcut) mirror_on(at.device, Mirror::of(p), at.context);
@@ -68,7 +68,7 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
   }
 }
 
-// Loops over the batch dimensions that no kernel takes in one launch.
+// Launches the kernel for each index of the outer batch dimensions, which one launch does not cover.
 void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, const Choice& choice,
           const Place& at) {
   for_each_index(loops, loops.count - 1, [&](const std::array<int64_t, 4>& offset) {
@@ -95,7 +95,7 @@ void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const 
   if (p.c.data) p.c.data = call.c.view.data;
   p.epilogue.bias = call.bias.view.data;
   const Kernel* kernel = plan.decision.kernel(at.device, p.type, p.precision);
-  if (!kernel)  // throws the reason
+  if (!kernel)  // this throws the reason
     kernel = &select(chosen_for(p), at.device, at.threads, call.choice);
   const Operand addend = call.c ? Operand{call.c.tensor, &call.c.view, true} : Operand{};
   at.context.set_operands(
@@ -129,7 +129,7 @@ void multiply_copies(const ProductCall& call, const Plan& plan, const TensorRef&
   std::optional<Tensor> a, b;
   if (plan.copies_a) again.a = viewed(a.emplace(contiguous_matrices(call.a.tensor, call.a.view)));
   if (plan.copies_b) again.b = viewed(b.emplace(contiguous_matrices(call.b.tensor, call.b.view)));
-  again.symmetry = plan.problem.symmetry;  // two copies do not show it
+  again.symmetry = plan.problem.symmetry;  // the copies hide that both are one matrix
   multiply(again);
 }
 
@@ -141,9 +141,9 @@ void copy_product(const ProductCall& call) {
 }
 
 // Deletes a tensor unless it is released to the caller.
-struct Held {
+struct OwnedTensor {
   AtenTensorHandle tensor = nullptr;
-  ~Held() {
+  ~OwnedTensor() {
     if (tensor) aoti_torch_delete_tensor_object(tensor);
   }
 };
@@ -153,17 +153,17 @@ struct Held {
 AtenTensorHandle multiply(const ProductCall& call) {
   if (is_complex(call.a.view.dtype)) return multiply_complex(call);
   if (has_bool(call)) return multiply(as_bytes(call));
-  Held made;
+  OwnedTensor made;
   with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
     const std::shared_ptr<const Plan> plan = plan_of(call, device, threads);
     if (call.out) require_apart(call);
-    if (plan->way == Plan::Way::widen)
+    if (plan->path == Plan::Path::widen)
       return void(made.tensor = multiply_widened(call, plan->problem.type, plan->problem.symmetry));
-    if (plan->way == Plan::Way::copy_result) return copy_product(call);
+    if (plan->path == Plan::Path::copy_result) return copy_product(call);
     const TensorRef out = call.out ? call.out : new_result(*plan, call.a.view);
     if (!call.out) made.tensor = out.tensor;
-    if (plan->way == Plan::Way::nothing) return void(last_kernel = {});
-    if (plan->way == Plan::Way::copy_operands) return multiply_copies(call, *plan, out);
+    if (plan->path == Plan::Path::nothing) return void(last_kernel = {});
+    if (plan->path == Plan::Path::copy_operands) return multiply_copies(call, *plan, out);
     run(*plan, call, out, {context, device, threads});
   });
   return std::exchange(made.tensor, nullptr);

@@ -1,5 +1,5 @@
-// Multiplies tensors, for the ops of library.cpp and for the overrides of torch's own products
-// (csrc/torch/override). The tensors belong to the caller.
+// Multiplies tensors. The ops of library.cpp and the overrides of torch's own products (csrc/torch/override)
+// call it. The caller owns the tensors.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace fastgemm::torch_ops {
 
-// A tensor and its view; both are empty where the call has no such operand.
+// A tensor and its view; both are empty if the call has no such operand.
 struct TensorRef {
   AtenTensorHandle tensor = nullptr;
   View view;
@@ -30,23 +30,25 @@ struct ProductCall {
   std::optional<double> beta;  // none: 1 with c, else 0
   bool trans_a = false, trans_b = false;
   Choice choice;
-  std::optional<Precision> precision;  // none: torch's on a CPU (plans.h), and on a GPU ieee
+  std::optional<Precision> precision;  // none: on a CPU as torch's flags say (plans.h), on a GPU ieee
   std::optional<int32_t> out_dtype;
-  Symmetry symmetry;  // what the caller promises of the result
-  // With either, the result is activation(product + bias) + beta * c: bias has a number for each column.
+  Symmetry symmetry;  // what the caller promises about the result
+  // If one of them is given, the result is activation(product + bias) + beta * c. bias has one number per
+  // column.
   Activation activation = Activation::none;
   TensorRef bias;
 };
 
-// Computes into out and returns null, or into a new tensor, which it returns, where there is no out.
-// take_last_gemm_kernel() tells which kernel ran. Throws std::invalid_argument where operands or scales do
-// not fit each other, CannotRun where the level or kernel asked for does not take them, and OutOfMemory.
+// Computes the product into out and returns null; without out, returns a new tensor. take_last_gemm_kernel()
+// tells which kernel ran. Throws std::invalid_argument if operands or scales do not fit each other, CannotRun
+// if the requested level or kernel cannot compute the product, and OutOfMemory.
 AtenTensorHandle multiply(const ProductCall&);
 
-// What take_last_gemm_kernel() answers where a product is computed elsewhere. The name is one of the table.
+// Sets the answer of take_last_gemm_kernel() for a product that multiply() does not compute itself. The name
+// must be one of the table.
 void tell_last_gemm_kernel(std::string_view name);
 
-// How many products this thread had to plan because no earlier plan had their signature.
+// How many plans this thread made because it had none with the same signature.
 uint64_t products_planned();
 
 }  // namespace fastgemm::torch_ops

@@ -9,7 +9,8 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// An address that stands for one not allocated yet: torch's allocators align to at least 512 bytes on a GPU.
+// A stand-in for the address of a result that is not allocated yet. It is aligned like memory of torch's
+// allocator on a GPU: to 512 bytes.
 constexpr uintptr_t kAllocated = 512;
 
 View view_of(const Layout& layout, int32_t dtype) {

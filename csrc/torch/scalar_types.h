@@ -1,4 +1,5 @@
-// c10::ScalarType's numbers, which the C shim hands out; they are part of torch's serialized format.
+// The numbers of c10::ScalarType, as the C shim returns them. They are part of torch's serialized format, so
+// they do not change.
 #pragma once
 
 #include <cstdint>

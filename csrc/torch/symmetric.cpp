@@ -8,7 +8,7 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// Whether the choice is left to the library, or one of the rows for symmetric results is named.
+// Whether the caller named neither level nor kernel, or the kernel for symmetric results.
 bool may_look(const Choice& choice) {
   return choice.kernel == kSymmetric || (choice.level == 0 && choice.kernel.empty());
 }
@@ -26,7 +26,7 @@ void mirror_on(Device device, const Mirror& m, Context& context) {
 bool is_own_transpose(const ProductCall& call) {
   const View &a = call.a.view, &b = call.b.view;
   if (a.data != b.data || a.dtype != b.dtype || a.dim != b.dim || a.dim < 2) return false;
-  const bool turned = call.trans_a == call.trans_b;  // then b itself has to be the transpose
+  const bool turned = call.trans_a == call.trans_b;  // then b's view must be the transpose of a's
   for (int64_t d = 1; d <= a.dim; ++d) {
     const int64_t e = d <= 2 && turned ? 3 - d : d;
     if (a.size(d) != b.size(e) || (a.size(d) != 1 && a.stride(d) != b.stride(e))) return false;

@@ -1,4 +1,4 @@
-// Results that equal their transposes: what is known of a call's, and their upper triangle.
+// Symmetric results: finds out whether a result is symmetric, and fills its upper triangle.
 #pragma once
 
 #include "core/mirror.h"
@@ -9,20 +9,22 @@ namespace fastgemm::torch_ops {
 
 inline constexpr std::string_view kSymmetric = "symmetric";  // the rows that compute one triangle
 
-// Whether b is a's transpose, in the same memory. Says nothing of conjugated views.
+// Whether op(b) is the transpose of op(a), in the same memory. It does not consider conjugated views.
 bool is_own_transpose(const ProductCall&);
 
-// What the caller promises, or where the choice is left to the library what the operands' memory tells.
-// Throws std::invalid_argument for a promise that cannot hold. `p` is the product of the call, out included.
+// The symmetry that the caller promises. Without a promise, b may still be a's transpose; this is looked for
+// unless the caller named another kernel or a level. Throws std::invalid_argument if the promise cannot be
+// true. `p` is the product of the call, including out.
 Symmetry symmetry_of(const ProductCall& call, const GemmProblem& p);
 
-// Whether a result has to be computed elsewhere and copied: no kernel writes matrices without a unit stride,
-// and the one triangle of a c that counts is by columns the other one.
+// Whether the result must be computed in other memory and then copied. This is so if out has no unit stride,
+// because no kernel writes such matrices. It is also so for a column-major result that must be exactly
+// symmetric: transposed, the other triangle of c would be used.
 bool needs_own_result(const GemmProblem&);
 
 void mirror_on(Device, const Mirror&, Context&);
 
-// Copies the lower triangle of each matrix, which has contiguous rows, to its upper one.
+// Copies the lower triangle of each matrix to its upper one. Rows must be contiguous.
 void mirror_result(const View& out, const Symmetry&, Device, Context&);
 
 }  // namespace fastgemm::torch_ops

@@ -1,4 +1,4 @@
-// torch.ops.fastgemm.transpose: the last two dimensions exchanged, the result contiguous.
+// torch.ops.fastgemm.transpose: exchanges the last two dimensions; the result is contiguous.
 #include <algorithm>
 
 #include "core/select.h"
@@ -77,7 +77,7 @@ Tensor transpose_into(const Arguments& args, const Tensor* given) {
   const Choice choice = args.choice();
   for (const int64_t n : shape) {
     if (n != 0) continue;
-    // a wrong level or kernel raises here too
+    // an empty result still raises for a wrong level or kernel
     with_context(a, [&](Context&, Device device, int threads) { select(p, device, threads, choice); });
     return out;
   }

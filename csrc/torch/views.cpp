@@ -25,8 +25,8 @@ ByteRange bytes_of(const View& v) {
   return {begin, begin + uintptr_t((last + 1) * size)};
 }
 
-// Whether two row-major blocks with the same leading dimension share no element, because their columns,
-// counted modulo the leading dimension, do not overlap.
+// Whether two row-major blocks with the same leading dimension certainly share no element: their columns,
+// modulo the leading dimension, do not overlap.
 bool disjoint_columns(const View& x, const View& y) {
   if (x.dim != 2 || y.dim != 2 || x.strides[1] != 1 || y.strides[1] != 1 || x.strides[0] != y.strides[0])
     return false;
@@ -76,7 +76,7 @@ std::string dtype_text(int32_t dtype) {
 }
 
 std::string number_text(double x) {
-  std::array<char, 32> text;  // the shortest that reads as x takes 24
+  std::array<char, 32> text;  // the shortest text that reads back as x has at most 24 characters
   return {text.data(), std::to_chars(text.begin(), text.end(), x).ptr};
 }
 
@@ -154,7 +154,7 @@ void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype)
     bad_value("out has shape " + shape_text(out.shape()) + ", expected " + shape_text(shape));
   if (out.dtype != dtype)
     bad_value("out has dtype " + dtype_text(out.dtype) + ", expected " + dtype_text(dtype));
-  // Sorted by stride, each dimension must step over all that the smaller ones cover.
+  // Sorted by stride, each stride must be larger than the extent of all smaller dimensions together.
   std::array<int64_t, kMaxDims> order;
   int n = 0;
   for (int64_t d = 0; d < out.dim; ++d) {
@@ -172,7 +172,7 @@ void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype)
 }
 
 namespace {
-Hooks hooks;  // set before any product, or by a thread that holds the interpreter's lock
+Hooks hooks;  // set before any product, or by a thread that holds Python's interpreter lock
 }  // namespace
 
 void set_hooks(const Hooks& given) { hooks = given; }

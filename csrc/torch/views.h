@@ -1,4 +1,5 @@
-// Views: what the ops read from a tensor, queried once; and the loops over the batch dimensions of several.
+// Views: the properties of a tensor that ops need, read once. Also the loops over the batch dimensions of
+// several tensors.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -13,8 +14,8 @@
 
 namespace fastgemm::torch_ops {
 
-// Throws std::invalid_argument. An op does not know which function of the package was called; that puts its
-// own name behind "fastgemm" (python/fastgemm/_errors.py).
+// Throws std::invalid_argument. An op does not know which function of the package was called; that function
+// adds its name after "fastgemm" (python/fastgemm/_errors.py).
 [[noreturn]] void bad_value(const std::string& text);
 
 struct View {
@@ -41,7 +42,8 @@ std::string number_text(double);                         // "0.5", "1e+30"
 DType arithmetic_type(const char* argument, int32_t dtype);
 int32_t torch_dtype(DType);
 
-// Gives a dimension of size 1 the stride that makes the matrix row-major or column-major, if one does.
+// The stride of a dimension of size 1 has no effect. Sets it so that the matrix is row-major or column-major,
+// if possible.
 template <class M>
 void settle_strides(M& m, int64_t rows, int64_t cols) {
   if (cols == 1)
@@ -61,19 +63,19 @@ M matrix_of(const View& v, bool transposed) {
   return m;
 }
 
-inline constexpr int kMaxDims = 64;  // more than any use; View refuses tensors with more
+inline constexpr int kMaxDims = 64;  // more than anybody needs; View refuses tensors with more
 
-// The loops over the dimensions that up to four operands share (stride 0 where one is broadcast), outermost
-// first. Neighbouring dimensions that one loop can cover for every operand are merged.
+// The loops over the dimensions of up to four operands, outermost first. The stride is 0 where an operand is
+// broadcast. Adjacent dimensions are merged if one loop can cover both for every operand.
 struct Loops {
   struct Dim {
     int64_t size = 1;
     std::array<int64_t, 4> stride{};
   };
   int count = 0;
-  std::array<Dim, kMaxDims + 1> dims;  // one more, for the parts of complex numbers
+  std::array<Dim, kMaxDims + 1> dims;  // + 1 for the parts of complex numbers
 
-  void push(const Dim& d);  // appends an inner dimension, merging where possible
+  void push(const Dim& d);  // appends an inner dimension, merged if possible
 };
 
 // Calls body(offsets) for each index of the first `count` dimensions; offsets in elements, per operand.
@@ -97,20 +99,20 @@ void for_each_index(const Loops& loops, int count, const Body& body) {
   }
 }
 
-// Throws std::invalid_argument where a tensor has more than kMaxDims.
+// Throws std::invalid_argument if a tensor has more than kMaxDims dimensions.
 void require_dimensions(int64_t dim);
 
-// Errors shared by the ops; each throws std::invalid_argument with the argument's name.
+// Checks shared by the ops. Each throws std::invalid_argument with the name of the argument.
 void require_same_device(const char* name, const View&, const char* first_name, const View& first);
 void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype);
-bool may_overlap(const View& out, const View& in);  // false only when they certainly share no element
+bool may_overlap(const View& out, const View& in);  // false only if they certainly share no element
 bool same_view(const View&, const View&);
 void require_no_overlap(const View& out, const char* name, const View& in);
 
 Tensor empty_contiguous(std::span<const int64_t> shape, int32_t dtype, const View& like);
 
-// The layout that contiguous_matrices gives to a view: row-major matrices, one after another. A broadcast
-// batch dimension (stride 0) stays broadcast and takes no memory.
+// The layout that contiguous_matrices gives to a view: row-major matrices, one after another. A batch
+// dimension with stride 0 (broadcast) stays so and needs no memory.
 struct ContiguousMatrices {
   std::array<int64_t, kMaxDims> kept, strides;  // sizes of the copy; strides of the result
   explicit ContiguousMatrices(const View&);

@@ -1,4 +1,4 @@
-"""Results are checked before anything is timed: what is right passes, and what is wrong does not."""
+"""Results are checked before anything is timed: right results pass, wrong ones do not."""
 
 from __future__ import annotations
 

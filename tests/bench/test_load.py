@@ -1,4 +1,4 @@
-"""What a report says of a machine that does other things, and of a level 7 that is slower than torch."""
+"""The warnings in a report about a busy machine and about a level 7 that is slower than torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDLE = Load(cores=4, others=0.1, stolen=0.001, average=1.0)
     [
         (IDLE, 4, ""),
         (replace(IDLE, others=3.2), 1, ""),  # cores enough for both
-        (replace(IDLE, average=9.0), 4, ""),  # of the minute before: nobody disturbed the run itself
+        (replace(IDLE, average=9.0), 4, ""),  # the load of the minute before; the run itself was undisturbed
         (replace(IDLE, others=1.25), 4, "other programs kept 1.2 of its 4 cores busy"),
         (
             replace(IDLE, others=2.0, average=9.0),

@@ -1,4 +1,4 @@
-"""What a run leaves behind: reports as JSON and CSV, and pictures."""
+"""The output files of a run: reports as JSON and CSV, and pictures."""
 
 from __future__ import annotations
 

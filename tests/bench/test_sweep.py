@@ -1,4 +1,4 @@
-"""Many problems against torch: the presets, what becomes of a case, and the means."""
+"""Comparisons of many problems with torch: the presets, the outcome of each case, and the means."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_pages_can_show_what_was_measured(results):
 
 
 def test_residues(results):
-    """What is measured of them beyond times: errors, and whether integers are exact."""
+    """Besides times, errors are measured, and whether integers are exact."""
     rows = results[0]["residues"].results
     for row in rows:
         assert row.seconds or all(0 < error < 50 for error in row.more["errors"]), row

@@ -1,4 +1,4 @@
-"""What the pages show of many problems against torch: the presets, limits, outliers and means."""
+"""The comparisons of many problems with torch that the pages show: presets, limits, outliers and means."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_random_problems_are_summed_up():
 
 
 def gemm_ex_of_the_manual(handle, op_a, op_b, m, n, k, alpha, a, _, lda, b, __, ldb, beta, c, *type_and_ldc):
-    """What cublasGemmEx does with int8: C = alpha op(A) op(B) + beta C, all column-major."""
+    """A substitute for cublasGemmEx with int8: C = alpha op(A) op(B) + beta C, all column-major."""
 
     def stored(address, rows, columns, ld):
         raw = (ctypes.c_int8 * (ld * columns)).from_address(address)

@@ -26,7 +26,7 @@ def test_a_pace_gives_later_problems_what_earlier_ones_leave(monkeypatch):
 
 
 class FakeClock:
-    """The time of a GPU that takes a given time for each call, and what torch and the sensors say of it."""
+    """A fake GPU that takes a given time for each call, with the answers of torch and the sensors."""
 
     def __init__(self) -> None:
         self.now = 100.0

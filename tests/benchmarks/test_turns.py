@@ -87,7 +87,7 @@ def test_the_context_is_entered_once_a_batch_and_not_timed(monkeypatch):
     rows = measured_with(monkeypatch, torch.matmul, slow_to_enter)
     line = next(line for line in turns.lines(rows) if line.way == "other")
     assert len(entered) > 2 * (1 + LAYERS)
-    assert line.in_turn < 40e6 / (turns.TurnTimer.BATCH * LAYERS)  # 40 ms a batch, were they in it
+    assert line.in_turn < 40e6 / (turns.TurnTimer.BATCH * LAYERS)  # as if a batch had taken 40 ms
     assert (
         turns.TurnTimer.BATCH * LAYERS * 6 < 1024
     )  # launches that a GPU's queue holds; a product has up to six

@@ -250,7 +250,7 @@ def test_bench_tune_remembers(run):
 
 def test_info_ends_with_what_level_none_does_and_what_to_do_next(run):
     lines = run("info").stdout.splitlines()
-    assert len(lines) <= 40  # but for the end they may leave a small terminal
+    assert len(lines) <= 40  # all but the end may scroll out of a small terminal
     can, rows = sum(row.available for row in fastgemm.kernels()), len(fastgemm.kernels())
     assert lines[-1] == f"fastgemm info --kernels: all {rows} kernels, of which {can} can run here"
     end = "\n".join(lines[lines.index("") :])

@@ -1,4 +1,4 @@
-"""Whatever a command line says, and whatever the system refuses: exit code 0, 1 or 2, and no traceback."""
+"""For every command line and every failure of the system the exit code is 0, 1 or 2, without a traceback."""
 
 from __future__ import annotations
 
@@ -171,18 +171,18 @@ def test_a_file_of_any_name_is_written_and_named(name, tmp_path):
         assert f"written: {name}" in result.stderr or not name.isprintable()
 
 
-# What the system refuses.
+# Failures of the system.
 
 
 def separately(*arguments: str, before: str = "", **environment: str) -> subprocess.CompletedProcess:
-    """In a process of its own, which ends as one of a user does."""
+    """Runs the command in a separate process, which ends like a user's."""
     words = ["fastgemm", *arguments]
     start = f"sys.argv = {words!r}; runpy.run_module('fastgemm', run_name='__main__', alter_sys=True)"
     return run_forked(f"import io, os, resource, runpy, sys; {before}; {start}", **environment)
 
 
 TO_FULL = f"os.dup2(os.open({FULL!r}, os.O_WRONLY), 1)"
-# As by python -u: nothing is left to write at the end.
+# Like python -u: output is unbuffered, so nothing is left to write at the end.
 UNBUFFERED = "sys.stdout = io.TextIOWrapper(open(1, 'wb', 0, closefd=False), write_through=True)"
 NO_READER = "reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1)"
 AT_MOST_A_BLOCK = "resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))"

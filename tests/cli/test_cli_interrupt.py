@@ -12,7 +12,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the
 print("ready", flush=True)
 main(%r.split())
 """
-# For much longer than it takes until the signal comes, of which a Python that is ending dies without a word.
+# This takes much longer than the signal needs to arrive. A Python that is already ending would die silently
+# by the signal.
 LONG = {
     "bench": "bench --shape 6000 --level 1 --device cpu --no-check",
     "tune": "bench --shape 4096 --dtype int64 --dtype int32 --tune --budget 60 --device cpu",

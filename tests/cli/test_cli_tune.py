@@ -1,4 +1,4 @@
-"""``fastgemm tune``, and what ``fastgemm info`` says of devices."""
+"""``fastgemm tune``, and the lines of ``fastgemm info`` about devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels are picked, held against measurements. Predictions need no GPU, only what describes one."""
+"""Compares the chosen kernels with measurements. Predictions need no GPU, only the description of one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_is_picked_was_measured_to_be_fast(file, wgmma):
     ],
 )
 def test_weights_are_read_by_what_reads_fastest_on_an_h100(dtype, m, n, k, kernel):
-    """Of its bandwidth, 3.35 TB/s, no row gets more than was seen."""
+    """No row is predicted to reach more of the bandwidth (3.35 TB/s) than was measured."""
     h100 = {"capability": 90, "multiprocessors": 132, "number": 0}
     found = _introspect.predictions((dtype, "ieee", 1, m, n, k, False, True), h100)
     assert found[0][0] == kernel

@@ -43,8 +43,8 @@ def test_rows_are_unique_and_in_order():
     assert places == sorted(places)
 
 
-# Every level of the CPU takes every dtype. On a GPU level 7 is the library, which has no int32 product, as
-# on a CPU torch has none of uint8 and int16 to a wider type.
+# Every level of the CPU takes every dtype. On a GPU level 7 is the library, which has no int32 product. On a
+# CPU torch has no product of uint8 or int16 with a wider result.
 LEVELS = {"cpu": {*range(1, 8)}, "cuda": {*range(1, 7)}}
 WITHOUT_LIBRARY = (torch.uint8, torch.int16)
 
@@ -122,7 +122,7 @@ def test_level_7_and_none_choose_alike(dtype):
 
 @every_device
 def test_a_decision_is_made_once(device):
-    """However many shapes alternate, as the layers of a model do, most of them multiples of 64."""
+    """Many shapes alternate, like the layers of a model; most sizes are multiples of 64."""
     sizes = [(m, n, k) for m in (1, 8, 64, 128) for n in range(64, 641, 64) for k in range(64, 513, 64)]
     operands = {(m, k): torch.zeros(m, k) for m, _, k in sizes} | {
         (k, n): torch.zeros(k, n) for _, n, k in sizes
@@ -143,7 +143,7 @@ def test_a_decision_is_made_once(device):
 
 @every_device
 def test_a_row_to_add_and_a_matrix_are_two_decisions(device):
-    """Libraries take the one and refuse the other, in turn."""
+    """Libraries take the row and refuse the matrix; the calls alternate."""
     a, b = (torch.randn(64, 64).bfloat16() for _ in range(2))
     tuning.clear_cache()
     before = _introspect.decisions_made()
@@ -201,7 +201,8 @@ def test_a_measurement_applies_to_exactly_its_problem(no_measurements, layout):
 
 
 def test_a_kept_decision_is_not_used_for_a_problem_that_its_kernel_rejects(no_measurements):
-    """torch's int8 product writes contiguous results only, and a tuning key does not know of out's strides."""
+    """torch's int8 product writes only contiguous results, but a tuning key does not contain out's
+    strides."""
     a, b = random_tensor(16, 64, dtype=torch.int8), random_tensor(64, 8, dtype=torch.int8)
     tuning._remember(tuning.gemm_key(a, b), "torch")
     assert tuning.chosen_kernel(tuning.gemm_key(a, b)) == "torch"
@@ -256,7 +257,7 @@ def test_same_bits_on_every_call(device, kernel, dtype, count):
                 shifted = torch.empty(m * k + 3, dtype=dtype)[3:].view(m, k).copy_(a)
                 if not is_library(
                     "gemm", device, kernel
-                ):  # whose order of summation may follow the alignment
+                ):  # their order of summation may depend on the alignment
                     results.append(fastgemm.matmul(shifted, b, **choice))
                 assert all(torch.equal(results[0], r) for r in results)
 
@@ -291,7 +292,7 @@ def test_calls_from_several_python_threads_at_once(device):
 
 
 def busy_threads(call) -> int:
-    """Threads of this process that work while ``call`` is repeated: a sixth as much as the busiest, or more."""
+    """The number of threads that work while ``call`` is repeated: at least a sixth as much as the busiest."""
 
     def ticks() -> dict[str, int]:
         files = Path("/proc/self/task").glob("*/stat")

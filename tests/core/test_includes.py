@@ -1,4 +1,4 @@
-"""What the folders of csrc may include of each other: dependencies point one way."""
+"""Checks which folders of csrc include each other: dependencies point one way."""
 
 import re
 from graphlib import TopologicalSorter

@@ -1,4 +1,5 @@
-"""benchmarks/fits/measure_kernels.py --again without a GPU: which times stay, which go, and what the file says."""
+"""benchmarks/fits/measure_kernels.py --again without a GPU: which times are kept or removed, and the file's
+contents."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ POINTS = [
 
 @pytest.fixture
 def again(monkeypatch, tmp_path):
-    """Runs the program over POINTS, with what ``measure`` is made to give; returns the head and times by point."""
+    """Runs the program over POINTS with a fake ``measure``. Returns the head and the times by point."""
 
     def run(measure, *arguments):
         monkeypatch.setattr(measure_kernels, "measure", measure)

@@ -1,4 +1,5 @@
-"""What is asked about a product before it runs is what happens then, whatever its strides, sizes and batch."""
+"""The answers to questions about a product before it runs agree with what it does, for all strides, sizes and
+batches."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def test_a_patch_counts_what_ran(device, dtype):
 @every_device
 @DTYPES
 def test_what_was_measured_is_used(device, dtype):
-    """autotune remembers under the key that the op looks under: also where a copy or a merged batch changes it."""
+    """autotune stores results under the key that the op looks up, even if a copy or a merged batch changes
+    the key."""
     for _ in range(CASES):
         a, b = random_operands(dtype, [(), (), (2,), (3,)])
         tuning._remember(tuning.gemm_key(a, b), "naive", tuning.environment(device))

@@ -55,7 +55,8 @@ def test_another_error_than_a_refusal_is_passed_on():
 
 
 def test_a_kernel_that_is_hopeless_is_stopped_and_never_chosen():
-    """naive takes seconds for what the fastest does in some 10 ms, also on a machine that does other things."""
+    """naive takes seconds for a product that the fastest kernel computes in about 10 ms, even on a busy
+    machine."""
     a = torch.randn(1024, 1024)
     naive = {"kernel": "naive"}
     tuned = fastgemm.autotune(a, a, budget=0.0, save=False)

@@ -1,4 +1,5 @@
-"""What autotune refuses, with the errors of the operations themselves; and files that are no autotune files."""
+"""Calls that autotune refuses, with the errors of the operations themselves; and files that are not autotune
+files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scratch memory: where it is short, level=None takes a kernel that needs less and a chosen one raises."""
+"""If scratch memory is short, level=None takes a kernel that needs less, and a named kernel raises."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def operands(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 
 def bytes_needed(kernel: str, call) -> int:
-    """What a kernel asks for in all; every refusal before leaves the result as it was."""
+    """The bytes that a kernel requests in all. Every refused call before leaves the result unchanged."""
     limit = 0
     while True:
         tuning.limit_workspace(limit)

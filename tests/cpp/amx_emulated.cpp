@@ -1,5 +1,5 @@
-// The AMX kernels, compiled over a model of the tile unit (cpu/gemm/amx_emulation.h) so that they can be
-// proved on any processor: as the rows of the kernel table are (check.h). Exits 1 when a result was wrong.
+// Checks the AMX kernels on any processor, like the rows of the kernel table (check.h). They are compiled
+// with a model of the tile unit (cpu/gemm/amx_emulation.h). Exits with 1 if a result was wrong.
 #include <cstdio>
 #include <random>
 
@@ -17,7 +17,7 @@ int main() {
 #endif
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
-  // Of level 6, so that the check tries sums long enough for a split over threads.
+  // Level 6, so that the check includes sums long enough to be split over threads.
   Kernel row{Op::gemm, Device::cpu, 6, "amx_bf16", dtypes(DType::bf16), "", ""};
   row.rejects = [](const GemmProblem& p) {
     return p.k == 0 || p.out.col_stride != 1 ? "the row of the table turns it into another" : nullptr;

@@ -1,4 +1,4 @@
-// Which GPUs a build has code for, and what it says where it has none.
+// The GPUs that a build has code for, and its message where it has none.
 #include "cuda/architectures.h"
 
 #include <cstdio>
@@ -19,7 +19,7 @@ void expect(bool right, const std::string& what) {
 // Compute capabilities of GPUs since 7.5.
 constexpr int kCapabilities[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121, 130};
 
-// A build runs on these of them, with wgmma on 9.0 or without, and on no other.
+// Checks that a build runs on exactly these GPUs; `wgmma`: with wgmma on 9.0.
 void runs_on(const std::string& architectures, std::initializer_list<int> capabilities, bool wgmma) {
   for (const int capability : kCapabilities) {
     bool expected = false;
@@ -42,9 +42,9 @@ void says(const std::string& reason, const std::string& expected) {
 
 int main() {
   using namespace fastgemm::cuda;
-  // Every release.
+  // The builds of releases.
   runs_on("80 90a-real 100-real 120-real", {80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121, 130}, true);
-  // Machine code, of which GPUs of Tegra run their own alone, and no other runs it.
+  // Machine code. Tegra GPUs run only their own, and no other GPU runs theirs.
   runs_on("80-real", {80, 86, 89}, false);
   runs_on("86-real", {86, 89}, false);
   runs_on("87-real", {87}, false);
@@ -57,7 +57,7 @@ int main() {
   runs_on("80-virtual", {80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121, 130}, false);
   runs_on("90", {90, 100, 103, 110, 120, 121, 130}, false);
   runs_on("110-virtual", {110, 120, 121, 130}, false);
-  // The instructions of one architecture, and of a family.
+  // Code with the instructions of one architecture, or of a family.
   runs_on("90a-real", {90}, true);
   runs_on("90a-virtual", {90}, true);
   runs_on("90a", {90}, true);

@@ -37,7 +37,7 @@ std::string text(std::initializer_list<int64_t> numbers) {
   return s;
 }
 
-// Column-major, gap, offset.
+// Describes a layout: column-major, gap, offset.
 std::string text(const Layout& l) {
   return std::string(l.column_major ? " col +" : " row +") + std::to_string(l.gap) + " @" +
          std::to_string(l.offset) + (l.at_end ? " at the end" : "");
@@ -55,15 +55,15 @@ struct GemmCase {
   Layout a, b, out;
   double alpha, beta;
   bool in_place;          // c is out
-  bool extremes = false;  // operands with what set_extremes() writes
+  bool extremes = false;  // operands have the values of set_extremes()
 };
 
 void set(const Block& x, int64_t i, int64_t j, DType type, uint64_t bits) {
   std::memcpy(x.element(0, i, j), &bits, size_t(element_size(type)));
 }
 
-// In some rows and columns NaN and infinities, wherever an instruction takes k; of integers only the number
-// of the largest magnitude, whose products are the largest, -128 x -128.
+// Writes NaN and infinities to some rows and columns, at several places along k. For integers it writes the
+// number with the largest magnitude, which gives the largest products: -128 x -128.
 void set_extremes(const Block& a, const Block& b, const GemmCase& g) {
   const uint64_t top = uint64_t{1} << (8 * element_size(g.type) - 1);
   if (is_integer(g.type)) {
@@ -83,7 +83,7 @@ void set_extremes(const Block& a, const Block& b, const GemmCase& g) {
   set(b, g.k - 1, g.n / 2, g.type, infinity);
 }
 
-// Whether two integers are the same modulo the range of a type.
+// Whether two integers are equal modulo the range of a type.
 bool same_in(DType type, uint64_t x, uint64_t y) {
   const int bits = 8 * element_size(type);
   return (x ^ y) << (64 - bits) == 0;
@@ -115,11 +115,11 @@ class Reference {
 
  private:
   int64_t k_;
-  std::vector<double> a_, b_;  // of one matrix of the batch: (m, k) and (n, k)
+  std::vector<double> a_, b_;  // one matrix of the batch: (m, k) and (n, k)
   const Block &a_block_, &b_block_;
 };
 
-// The largest error of a product of float32 factors, relative to it, beyond its own rounding
+// The largest relative error of a product of two float32 factors, beyond the rounding of the product itself
 // (docs/precision.md).
 double product_error(Precision precision) {
   switch (precision) {
@@ -134,7 +134,7 @@ double product_error(Precision precision) {
   }
 }
 
-// The bound of tests/support/reference.py; errors of products do not add up from one to the next.
+// The bound of tests/support/reference.py. Errors of single products do not add up linearly.
 bool right(const GemmCase& g, Precision precision, const Element& e, double c, double got) {
   const double addend = g.beta == 0 ? 0 : g.beta * c, want = g.alpha * e.sum + addend;
   const double scale = std::fabs(g.alpha) * e.magnitude + std::fabs(addend);
@@ -149,7 +149,7 @@ bool right(const GemmCase& g, Precision precision, const Element& e, double c, d
   return std::fabs(got - want) <= bound;
 }
 
-// Of integers, modulo the range of the result.
+// Integer results must be equal modulo the range of the result.
 bool exact(const GemmCase& g, const Block& a, const Block& b, const Block& c, const Block& out, int64_t t,
            int64_t i, int64_t j) {
   uint64_t sum = 0;
@@ -205,7 +205,8 @@ std::vector<DType> result_types(DType type) {
   return {type};
 }
 
-// Layouts, scalars and batch at random; `layout` says by its bits which of a, b and out are column-major.
+// Draws layouts, scalars and batch at random. The bits of `layout` say which of a, b and out are
+// column-major.
 GemmCase draw_case(DType type, DType out_type, const int64_t (&size)[3], int layout, bool aligned,
                    std::mt19937& random) {
   const auto draw = [&](bool column_major) {
@@ -227,9 +228,9 @@ GemmCase draw_case(DType type, DType out_type, const int64_t (&size)[3], int lay
           .in_place = scaled && random() % 2};
 }
 
-// Calls `check` for every size with some of so many layouts: each size begins with another one, so that every
-// layout meets several sizes. Of a CUDA kernel a size meets one layout: tests/simt runs them with all, and
-// what is looked for here is arithmetic.
+// Calls `check` for every size with some of the layouts. Each size begins with another layout, so that every
+// layout meets several sizes. CUDA kernels get one layout per size: tests/simt runs them with all layouts,
+// and this test is about arithmetic.
 template <class Sizes, class Check>
 void with_some_layouts(const Kernel& kernel, const Sizes& sizes, int layouts, const Check& check) {
   const int step = kernel.device == Device::cpu ? 3 : layouts;
@@ -250,7 +251,7 @@ void check_gemm_row(const Kernel& kernel, DType type, std::mt19937& random) {
   });
 }
 
-// On a CPU: other units have rules of their own for what is no number.
+// On a CPU only: other units have rules of their own for NaN and infinity.
 void check_gemm_extremes(const Kernel& kernel, DType type, std::mt19937& random) {
   if (kernel.device != Device::cpu) return;
   constexpr int64_t size[] = {11, 15, 21};
@@ -261,15 +262,15 @@ void check_gemm_extremes(const Kernel& kernel, DType type, std::mt19937& random)
   }
 }
 
-// On a CPU, large enough for the engine to cut into several blocks and to split K over threads.
+// On a CPU: sizes that the engine cuts into several blocks, with K split over threads.
 void check_gemm_blocks(const Kernel& kernel, DType type, std::mt19937& random) {
   if (kernel.device == Device::cpu && kernel.level < 5) return;
   constexpr int64_t sizes[][3] = {{130, 100, 80}, {4, 8, 9001}, {260, 20, 300}, {1, 700, 65}};
   for (const auto& size : sizes)
     check_gemm(kernel, draw_case(type, result_types(type)[0], size, 2, false, random), 3, random);
-  // On a GPU, more block tiles of up to 128 x 256 than it has multiprocessors, whole ones and cut ones, with
-  // and without 16-byte accesses. The last is large enough for large tiles and fills them, the one before it
-  // long enough that a ring of stages goes around.
+  // On a GPU: more block tiles of up to 128 x 256 than multiprocessors, whole and partial tiles, with and
+  // without 16-byte accesses. The last size fills the large tiles. The size before it is long enough along k
+  // that a ring of stages is used more than once.
   if (kernel.device == Device::cpu) return;
   constexpr int64_t gpu_sizes[][3] = {{144, 272, 96}, {257, 131, 67}, {64, 256, 272}, {250, 500, 44}};
   with_some_layouts(kernel, gpu_sizes, 4, [&](const int64_t(&size)[3], int layout) {
@@ -309,7 +310,7 @@ void check_transpose_row(const Kernel& kernel, DType type, std::mt19937& random)
   constexpr int64_t sizes[][2] = {{1, 1},   {1, 9},    {9, 1},   {3, 5},     {16, 16},  {17, 33},
                                   {64, 31}, {65, 130}, {200, 7}, {128, 192}, {270, 131}};
   with_some_layouts(kernel, sizes, 8, [&](const int64_t(&size)[2], int layout) {
-    // On a GPU rows of src, or of both sides, that allow 16-byte accesses.
+    // On a GPU: rows of src, or of src and dst, that allow 16-byte accesses.
     const bool aligned_dst = layout < 4 && random() % 2;
     const Layout src{bool(layout & 4), layout & 2 ? 3 : 0, layout & 1, bool(layout & 1)};
     const Layout dst = aligned_dst
@@ -321,7 +322,7 @@ void check_transpose_row(const Kernel& kernel, DType type, std::mt19937& random)
 
 // add
 
-enum class Other { full, row, column, in_place };  // what b is; in_place: out is a
+enum class Other { full, row, column, in_place };  // the shape of b; in_place: out is a
 
 void check_add(const Kernel& kernel, DType type, int64_t rows, int64_t cols, const Layout (&layouts)[3],
                Other other, double alpha, std::mt19937& random) {
@@ -330,7 +331,7 @@ void check_add(const Kernel& kernel, DType type, int64_t rows, int64_t cols, con
   Block out(type, 1, rows, cols, layouts[2]);
   a.randomize(random), b.randomize(random), out.randomize(random);
   const Block& first = other == Other::in_place ? out : a;
-  std::vector<double> x;  // of a, before it is overwritten
+  std::vector<double> x;  // the values of a, before it is overwritten
   std::vector<uint64_t> whole;
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j) {

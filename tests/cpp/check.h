@@ -1,5 +1,5 @@
-// Checks one row of the kernel table against plain loops: all shapes and layouts that the op allows, on
-// memory of exactly the size of the operands.
+// Checks one row of the kernel table against plain loops, with all kinds of shapes and layouts that the op
+// allows. The operands' memory has exactly their size.
 #pragma once
 
 #include <random>
@@ -10,13 +10,13 @@
 
 namespace fastgemm::test {
 
-// Counts a wrong result; the first ones of a row are printed.
+// Counts a wrong result, and prints the first ones of a row.
 void report(const Kernel&, DType, const std::string& what);
 int failures();
 
 std::vector<DType> types_of(const Kernel&);
 
-// An exception out of the kernel counts as a wrong result.
+// An exception of the kernel counts as a wrong result.
 void check_row(const Kernel&, DType, std::mt19937& random);
 
 }  // namespace fastgemm::test

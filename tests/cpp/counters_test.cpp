@@ -1,5 +1,5 @@
-// What one warp-wide request costs, against what an H200 counted (Nsight Compute 2025.3,
-// l1tex__data_pipe_lsu_wavefronts_mem_shared and l1tex__t_sectors_pipe_lsu_mem_global) of one warp that made
+// The cost of one warp-wide request, compared with the counters of an H200 (Nsight Compute 2025.3:
+// l1tex__data_pipe_lsu_wavefronts_mem_shared and l1tex__t_sectors_pipe_lsu_mem_global) for one warp that made
 // one access with these addresses.
 #include "simt/counters.h"
 
@@ -29,7 +29,8 @@ void expect(int computed, int measured, const Request& r, const char* what) {
   std::printf("\n");
 }
 
-// The number that the bits of `lane` make which `kept` has: lanes that differ in other bits share an address.
+// The number made of the bits of `lane` that are set in `kept`. Lanes that differ only in other bits share an
+// address.
 int compress(int lane, int kept) {
   int number = 0, place = 0;
   for (int bit = 0; bit < 5; ++bit)
@@ -37,7 +38,7 @@ int compress(int lane, int kept) {
   return number;
 }
 
-// Wavefronts where lane l accesses stride * compress(l, kept), for every `kept`. 0: not measured.
+// Wavefronts if lane l accesses stride * compress(l, kept), for every `kept`. 0: not measured.
 struct Shared {
   Kind kind;
   int bytes, stride;
@@ -72,8 +73,8 @@ void shared_by_structure() {
     }
 }
 
-// Wavefronts where lane l accesses stride * l and some lanes do not take part. Of the matrix instructions, a
-// lane accesses the row of 16 bytes whose address it gives.
+// Wavefronts if lane l accesses stride * l and some lanes are inactive. In matrix instructions, a lane
+// accesses the row of 16 bytes whose address it gives.
 struct Strided {
   Kind kind;
   int bytes, stride;
@@ -125,8 +126,9 @@ void shared_by_stride() {
   }
 }
 
-// Loads of 16 bytes that tell rules apart: lanes agree in pairs in half of the warp only, or differently in
-// its halves, or where the other lane of the pair takes no part. Addresses in units of 16 bytes.
+// 16-byte loads that distinguish rules. Lanes have equal addresses in pairs in only one half of the warp, or
+// in different pairs in its halves, or the other lane of a pair is inactive. Addresses are in units of 16
+// bytes.
 struct Irregular {
   uint32_t lanes;
   std::array<int, 32> address;
@@ -166,7 +168,7 @@ void shared_irregular() {
   }
 }
 
-// Sectors, of loads and stores alike: those that the lanes' bytes lie in.
+// Sectors: those that contain the lanes' bytes, for loads and stores alike.
 void global() {
   struct Pattern {
     int bytes;
@@ -197,7 +199,7 @@ void global() {
   }
 }
 
-// Bytes that were asked for, and wavefronts without a conflict, are no counters of the hardware.
+// The hardware does not count requested bytes and wavefronts without a conflict.
 void derived() {
   const Request broadcast = request(kLoad, 16, kAll, [](int) { return 0; });
   expect(shared_cost(broadcast).bytes_used, 16, broadcast, "bytes used");

@@ -1,11 +1,11 @@
-// Every CUDA kernel of csrc/cuda, compiled as C++ and run on the CPU by csrc/simt, against plain loops. Which
-// element types a kernel takes is read from the kernel table. A substring of the launcher's name and a type
-// narrow the run:
+// Checks every CUDA kernel of csrc/cuda, compiled as C++ and run on the CPU by csrc/simt, against plain
+// loops. The kernel table says which element types a kernel takes. A part of the launcher's name and a type
+// select what to run:
 //
 //   cmake -S . -B build/simt -G Ninja -DFASTGEMM_TORCH=OFF && ninja -C build/simt cuda_on_host_test &&
 //     build/simt/tests/cpp/cuda_on_host_test gemm_tiled float32
 //
-// Exits 1 when a result was wrong.
+// Exits with 1 if a result was wrong.
 #include <chrono>
 #include <cstdio>
 #include <string_view>

@@ -1,4 +1,4 @@
-// cp.async: copies that are used before they have come, and stages that are filled while they are in use.
+// cp.async: copies that are used before they arrive, and stages that are refilled while in use.
 #include "cuda/device/async_copy.cuh"
 #include "faulty_kernels.h"
 
@@ -15,7 +15,7 @@ void no_wait(Arguments x) {
   x.out[i] = tile[i];  // fault: no_wait
 }
 
-// Two groups; the second is used when at most one is still under way.
+// Two groups; the second is used after a wait that leaves one group in flight.
 template <bool faulty>
 void wait_for_wrong_group(Arguments x) {
   FASTGEMM_SHARED int tile[2][32];
@@ -28,7 +28,7 @@ void wait_for_wrong_group(Arguments x) {
   x.out[i] = tile[0][i] + tile[1][i];  // fault: wait_for_wrong_group
 }
 
-// What no group holds is not waited for.
+// A wait does not cover copies that belong to no group.
 template <bool faulty>
 void no_commit(Arguments x) {
   FASTGEMM_SHARED int tile[32];
@@ -39,7 +39,7 @@ void no_commit(Arguments x) {
   x.out[i] = tile[i];  // fault: no_commit
 }
 
-// A thread that waits knows of its own copies. Of the others' it knows after a barrier.
+// A wait covers only the thread's own copies. The copies of other threads need a barrier.
 template <bool faulty>
 void no_barrier_after_wait(Arguments x) {
   FASTGEMM_SHARED int tile[64];
@@ -51,7 +51,7 @@ void no_barrier_after_wait(Arguments x) {
   x.out[i] = tile[63 - i];  // fault: no_barrier_after_wait
 }
 
-// The barrier before the wait: everybody stands there before anything has come.
+// The barrier is before the wait, so copies may arrive after it.
 template <bool faulty>
 void barrier_before_wait(Arguments x) {
   FASTGEMM_SHARED int tile[64];
@@ -64,7 +64,7 @@ void barrier_before_wait(Arguments x) {
   x.out[i] = tile[63 - i];  // fault: barrier_before_wait
 }
 
-// Two stages in turn; the next tile is asked for before everybody is done with the one that it replaces.
+// Two stages in turn. The next tile is requested before all threads have used the tile that it replaces.
 template <bool faulty>
 void stage_in_use(Arguments x) {
   FASTGEMM_SHARED int tile[2][64];
@@ -85,7 +85,7 @@ void stage_in_use(Arguments x) {
   x.out[i] = sum;
 }
 
-// The elements beyond the end are set to zero while the copy of the vector that they lie in is under way.
+// Elements beyond the end are set to zero while the copy of their vector is in flight.
 template <bool faulty>
 void store_under_copy(Arguments x) {
   alignas(16) FASTGEMM_SHARED int tile[128];

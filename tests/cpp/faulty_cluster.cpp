@@ -1,4 +1,4 @@
-// Blocks of a cluster, which reach each other's shared memory without asking whether it is there.
+// Blocks of a cluster that access each other's shared memory without synchronization.
 #include "cuda/device/cluster.cuh"
 #include "faulty_kernels.h"
 
@@ -24,7 +24,7 @@ void read_without_barrier(Arguments x) {
   cluster_sync();
 }
 
-// A block that is done gives its memory back, whoever still reads it.
+// A block's memory is released when the block ends, even if another block still reads it.
 template <bool faulty>
 void end_without_barrier(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(int, values);
@@ -48,7 +48,7 @@ void init(Ring& ring, int arrivals_of_empty) {
   }
 }
 
-// Whether the other block has come to initialize its barrier, nobody asks.
+// A block arrives at the other block's barrier, which may not be initialized yet.
 template <bool faulty>
 void arrive_without_barrier(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(Ring, ring);
@@ -64,7 +64,7 @@ void arrive_without_barrier(Arguments x) {
   cluster_sync();
 }
 
-// One block asks for a box for both of them; the other one takes it for there when it is told to read.
+// One block loads a box for both. The other block reads it without waiting for its own barrier.
 template <bool faulty>
 void multicast_without_wait(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(Ring, ring);
@@ -82,7 +82,7 @@ void multicast_without_wait(Arguments x) {
   cluster_sync();
 }
 
-// The block that asks knows when it has read the box before, and not whether the other block has.
+// The loading block knows that it has read the previous box itself, but not whether the other block has.
 template <bool faulty>
 void multicast_over_readers(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(Ring, ring);
@@ -100,7 +100,7 @@ void multicast_over_readers(Arguments x) {
     wait_phase(&ring->full, uint32_t(turn));
     sum += ring->tile[threadIdx.x % kRow];  // fault: multicast_over_readers
     if (!faulty || cluster_rank() == 0) arrive_remote(&ring->empty, 0);
-    if (turn == 0) __syncthreads();  // before the phase that follows is announced
+    if (turn == 0) __syncthreads();  // before the next phase is announced
   }
   x.out[place()] = sum;
   cluster_sync();
@@ -117,7 +117,7 @@ void arrive_twice(Arguments x) {
   cluster_sync();
 }
 
-// Every thread but some of block 1 arrives; those wait for what the others do later.
+// All threads arrive except for some of block 1, which wait for something that the others do later.
 template <bool faulty>
 void some_arrive(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(int, values);
@@ -130,7 +130,7 @@ void some_arrive(Arguments x) {
   cluster_sync();  // fault: some_arrive
 }
 
-// Block 0 has nothing more to do, and its memory is gone when block 1 comes to read it.
+// Block 0 has ended, and its memory is gone when block 1 reads it.
 template <bool faulty>
 void read_after_end(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(int, values);
@@ -147,7 +147,7 @@ void read_after_end(Arguments x) {
   if (!faulty) cluster_sync();
 }
 
-// Block 0 loads a box for block 1 alone, which does not wait for it.
+// Block 0 loads a box for block 1 only, which does not wait for it.
 template <bool faulty>
 void multicast_to_ended(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(Ring, ring);
@@ -160,7 +160,7 @@ void multicast_to_ended(Arguments x) {
   x.out[place()] = x.in[place()];
 }
 
-// Of static shared memory there is one for all blocks of a simulated cluster.
+// All blocks of a simulated cluster share one copy of static shared memory.
 template <bool faulty>
 void static_memory(Arguments x) {
   [[maybe_unused]] FASTGEMM_SHARED int static_values[kThreads];

@@ -1,5 +1,5 @@
-// Kernels that commit one fault each; every one has a twin that differs from it in the fault alone. They are
-// compiled as csrc/simt compiles the kernels of csrc/cuda, and simt_faults_test.cpp runs them.
+// Kernels with one fault each. Every one has a twin that differs only in the fault. They are compiled as
+// csrc/simt compiles the kernels of csrc/cuda, and simt_faults_test.cpp runs them.
 #pragma once
 
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace fastgemm::simt::faults {
 
-// What every kernel gets, in memory that ends where its last element does.
+// The arguments of every kernel. Their memory ends after the last element.
 struct Arguments {
   const int* in;  // kIn elements: input(i)
-  int* out;       // Shape::results elements, which nothing has written
-  int* scratch;   // kScratch elements, which nothing has written
+  int* out;       // Shape::results elements, uninitialized
+  int* scratch;   // kScratch elements, uninitialized
   // Boxes of one row of kRow elements.
   TensorMap map;       // of `in`
-  TensorMap long_map;  // of `in`, with a row more than it has
+  TensorMap long_map;  // of `in`, with one row too many
   TensorMap out_map;
 };
 constexpr int kIn = 256, kScratch = 64, kRow = 32;
@@ -33,15 +33,15 @@ struct Case {
   const char* name;
   void (*faulty)(Arguments);
   void (*clean)(Arguments);
-  // That must find the fault, naming lines that end in `// fault: <first word of name>`. Which of two does,
-  // as in "race or in flight", may depend on the order of the threads.
+  // The check that must find the fault and name lines ending in `// fault: <first word of name>`. "race or in
+  // flight": either check, depending on the order of the threads.
   const char* check;
   int (*want)(int i);  // out[i]
   Shape shape = {};
 };
-// A check that is none of the simulator's: comparing `out` with what is wanted.
+// Not a check of the simulator: `out` must differ from the wanted values.
 inline constexpr char kWrongResult[] = "wrong result";
-// What looks like a fault, and is none at this size.
+// Looks like a fault, but is none at this size.
 inline constexpr char kNothing[] = "nothing";
 
 // Name, faulty kernel and its twin.
@@ -54,6 +54,6 @@ std::span<const Case> mbarrier_cases();  // barriers in shared memory
 std::span<const Case> tma_cases();       // boxes
 std::span<const Case> cluster_cases();   // blocks that reach each other's shared memory
 std::span<const Case> matrix_cases();    // ldmatrix, stmatrix, mma and wgmma
-std::span<const Case> product_cases();   // matrix products as they are taught, wrong
+std::span<const Case> product_cases();   // textbook matrix products with mistakes
 
 }  // namespace fastgemm::simt::faults

@@ -8,8 +8,8 @@
 namespace fastgemm::simt::faults {
 namespace {
 
-// a (64, 32) and behind it b (32, 16) of bytes in dynamic shared memory, as boxes of 16 bytes a row: the ints
-// of `in`, over and over.
+// Operands of bytes in dynamic shared memory: a (64, 32), then b (32, 16), in boxes with rows of 16 bytes.
+// They are filled with the ints of `in`, repeated.
 constexpr int kTileA = 64 * 32, kTileB = 16 * 32, kInts = (kTileA + kTileB) / 4;
 
 MatrixDescriptor a_of(const int* tiles) { return box_descriptor<Major::k, Swizzle::none>(tiles, 64); }
@@ -19,7 +19,7 @@ MatrixDescriptor b_of(const int* tiles) {
 
 int8_t tile_byte(int offset) { return int8_t(input(offset / 4 % kIn) >> 8 * (offset % 4)); }
 
-// c at (row, column), which is the first accumulator of thread 4 * row + column / 2 of a warp.
+// The product at (row, column), the first accumulator of thread 4 * row + column / 2 of a warp.
 int product(int row, int column) {
   int sum = 0;
   for (int k = 0; k < 32; ++k)
@@ -31,8 +31,7 @@ int first_of(int thread) { return product(thread / 32 * 16 + thread % 32 / 4, 2 
 
 constexpr Shape kWarpgroup{.threads = 128, .shared_bytes = 4 * kInts};
 
-// Everything that comes between ordinary stores of the operands and the use of the product; without one of
-// them:
+// All synchronization between ordinary stores of the operands and the use of the product, without one of:
 enum class Without { nothing, async_fence, barrier, wgmma_fence, wait };
 
 template <Without without>
@@ -56,7 +55,7 @@ void fill(int* tiles, const Arguments& x) {
   __syncthreads();
 }
 
-// The fence comes before the registers are set.
+// The fence is before the registers are set.
 template <bool faulty>
 void fence_too_early(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(int, tiles);
@@ -71,7 +70,7 @@ void fence_too_early(Arguments x) {
   x.out[threadIdx.x] = int(d[0]) - 5;
 }
 
-// The next operands come while wgmma reads these.
+// The next operands are stored while wgmma reads these.
 template <bool faulty>
 void refill_under_wgmma(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(int, tiles);
@@ -87,8 +86,8 @@ void refill_under_wgmma(Arguments x) {
   x.out[threadIdx.x] = int(d[0]);
 }
 
-// One thread of the warpgroup that multiplies tells the warp that fills the tiles; it may do so for all once
-// it has waited.
+// One thread of the multiplying warpgroup signals the warp that fills the tiles. It may signal for all only
+// after its wait.
 template <bool faulty>
 void early_release(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(int, tiles);
@@ -125,8 +124,8 @@ void add_under_wgmma(Arguments x) {
   x.out[threadIdx.x] = int(d[0]) - 5;
 }
 
-// Two groups, of which the second is used when at most one is still under way. Products of one accumulator
-// follow each other without a wait.
+// Two groups; the second is used after a wait that leaves one group in flight. Products of one accumulator
+// need no wait between them.
 template <bool faulty>
 void wait_for_wrong_product(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(int, tiles);
@@ -203,7 +202,7 @@ void matrix_rows_at(Arguments x) {
   x.out[lane] = int(r[0]);
 }
 
-// Half of a warp has left.
+// Half of the warp has returned.
 template <bool faulty>
 void half_a_warp(Arguments x) {
   const int lane = int(threadIdx.x);
@@ -215,7 +214,7 @@ void half_a_warp(Arguments x) {
 }
 
 int same(int i) { return input(i); }
-// d[0] is at column 2 (lane % 4), which lane 8 (lane % 4) has of b.
+// d[0] is at column 2 (lane % 4); lane 8 (lane % 4) holds that column of b.
 int of_half_a_warp(int i) { return int8_t(input(8 * (i % 4))); }
 
 template <Without without>

@@ -1,11 +1,11 @@
-// Barriers in shared memory (mbarrier): rings whose slots are taken too early, bytes and arrivals that do not
-// add up, barriers that nobody has initialized.
+// Barriers in shared memory (mbarrier): rings whose slots are used too early, wrong counts of bytes and
+// arrivals, uninitialized barriers.
 #include "faulty_ring.h"
 
 namespace fastgemm::simt::faults {
 namespace {
 
-// Warp 0 loads eight rows through a ring of two slots, warps 1 to 3 add them up.
+// Warp 0 loads eight rows through a ring of two slots; warps 1 to 3 add them.
 enum class Ringing {
   right,
   without_wait,
@@ -89,7 +89,7 @@ void more_arrivals_than_threads(Arguments x) {
   x.out[i] = x.in[i];
 }
 
-// The block before has left a barrier in the same place.
+// The previous block left a barrier in the same place.
 template <bool faulty>
 void barrier_of_block_before(Arguments x) {
   FASTGEMM_SHARED Ring ring;
@@ -112,7 +112,7 @@ void barrier_nobody_initialized(Arguments x) {
   x.out[i] = x.in[i];
 }
 
-// Initialized, and used by threads that do not know yet.
+// Threads use the barrier before its initialization is ordered before them.
 template <bool faulty>
 void barrier_used_at_once(Arguments x) {
   FASTGEMM_SHARED Ring ring;

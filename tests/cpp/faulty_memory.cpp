@@ -1,5 +1,5 @@
-// Accesses outside what was allocated, at addresses that a GPU refuses, and of memory that nothing has
-// written.
+// Kernels with wrong accesses (faulty_kernels.h): outside of allocations, at misaligned addresses, and to
+// uninitialized memory.
 #include "cuda/device/vector.cuh"
 #include "faulty_kernels.h"
 
@@ -33,7 +33,7 @@ void write_to_input(Arguments x) {
   to[i] = x.in[31 - i];  // fault: write_to_input
 }
 
-// 42 elements are ten vectors and a half.
+// 42 elements are ten and a half vectors.
 template <bool faulty>
 void vector_past_end(Arguments x) {
   const int i = 4 * int(threadIdx.x);
@@ -73,7 +73,7 @@ void misaligned_global(Arguments x) {
   x.out[i] = v[0] + v[3];
 }
 
-// Padding by one word, kept when the reads become vectors.
+// Rows are still padded by one word although reads are now vectors.
 template <bool faulty>
 void misaligned_shared(Arguments x) {
   constexpr int kPitch = faulty ? 5 : 8;
@@ -85,7 +85,7 @@ void misaligned_shared(Arguments x) {
   x.out[i] = v[0] + v[3];
 }
 
-// A tile of 32, the last of whose columns nobody fills.
+// A tile of 32 columns, of which the last is not filled.
 template <bool faulty>
 void uninitialized_shared(Arguments x) {
   FASTGEMM_SHARED int tile[32];
@@ -95,7 +95,7 @@ void uninitialized_shared(Arguments x) {
   x.out[i] = tile[i];  // fault: uninitialized_shared
 }
 
-// What one block leaves in shared memory the next does not find.
+// Shared memory does not keep values from one block to the next.
 template <bool faulty>
 void shared_of_block_before(Arguments x) {
   FASTGEMM_SHARED int tile[32];
@@ -105,7 +105,7 @@ void shared_of_block_before(Arguments x) {
   x.out[i] = tile[i];  // fault: shared_of_block_before
 }
 
-// beta = 0, and C is read all the same. What is there happens to do no harm.
+// C is read although beta = 0. The value there happens not to change the result.
 template <bool faulty>
 void uninitialized_output(Arguments x) {
   const int i = int(threadIdx.x);
@@ -114,7 +114,7 @@ void uninitialized_output(Arguments x) {
   x.out[i] = sum;
 }
 
-// The second half of a reduction takes one partial sum more than the first half has left.
+// The second half of a reduction reads one partial sum more than the first half wrote.
 template <bool faulty>
 void uninitialized_workspace(Arguments x) {
   const int i = int(threadIdx.x);

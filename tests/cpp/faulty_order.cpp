@@ -1,11 +1,11 @@
-// Threads of a block that touch the same shared memory in no order, and barriers that not all of them reach.
+// Unordered accesses of threads to the same shared memory, and barriers that not all threads reach.
 #include "cuda/device/numeric.cuh"
 #include "faulty_kernels.h"
 
 namespace fastgemm::simt::faults {
 namespace {
 
-// Two warps; each reads what the other has written.
+// Two warps; each reads what the other wrote.
 template <bool faulty>
 void read_after_write(Arguments x) {
   FASTGEMM_SHARED int tile[64];
@@ -15,7 +15,7 @@ void read_after_write(Arguments x) {
   x.out[i] = tile[63 - i];  // fault: read_after_write
 }
 
-// Two rounds through one tile: the second fills it before everybody is done with the first.
+// A tile is used twice. It is filled again before all threads have read the first values.
 template <bool faulty>
 void write_after_read(Arguments x) {
   FASTGEMM_SHARED int tile[64];
@@ -30,7 +30,7 @@ void write_after_read(Arguments x) {
   x.out[i] = sum;
 }
 
-// The second warp's value is to stay.
+// The value of the second warp should remain.
 template <bool faulty>
 void write_after_write(Arguments x) {
   FASTGEMM_SHARED int tile[32];
@@ -42,7 +42,7 @@ void write_after_write(Arguments x) {
   if (i < 32) x.out[i] = tile[i];
 }
 
-// A warp's lanes are not in lock-step since Volta.
+// Since Volta the lanes of a warp do not run in lock-step.
 template <bool faulty>
 void inside_a_warp(Arguments x) {
   FASTGEMM_SHARED int tile[32];
@@ -52,7 +52,7 @@ void inside_a_warp(Arguments x) {
   x.out[i] = tile[31 - i];  // fault: inside_a_warp
 }
 
-// A shuffle makes the lanes meet, and orders nothing that they do to memory.
+// A shuffle synchronizes lanes, but does not order their memory accesses.
 template <bool faulty>
 void shuffle_between(Arguments x) {
   FASTGEMM_SHARED int tile[32];
@@ -63,7 +63,7 @@ void shuffle_between(Arguments x) {
   x.out[i] = tile[31 - i] + first;  // fault: shuffle_between
 }
 
-// Each half of the warp waits for itself.
+// Each half of the warp waits only for itself.
 template <bool faulty>
 void halves_of_a_warp(Arguments x) {
   FASTGEMM_SHARED int tile[32];
@@ -73,7 +73,7 @@ void halves_of_a_warp(Arguments x) {
   x.out[i] = tile[31 - i];  // fault: halves_of_a_warp
 }
 
-// A barrier of the warp where the whole block meets in memory.
+// A barrier of the warp, where the whole block shares the memory.
 template <bool faulty>
 void warp_barrier_for_block(Arguments x) {
   FASTGEMM_SHARED int tile[64];
@@ -86,7 +86,7 @@ void warp_barrier_for_block(Arguments x) {
   x.out[i] = tile[63 - i];  // fault: warp_barrier_for_block
 }
 
-// 128 threads write, of which the 64 that read wait for each other alone.
+// 128 threads write. The 64 threads that read wait only for each other.
 template <bool faulty>
 void barrier_of_half(Arguments x) {
   FASTGEMM_SHARED int tile[128];
@@ -99,7 +99,7 @@ void barrier_of_half(Arguments x) {
   if (i < 64) x.out[i] = tile[i + 64];  // fault: barrier_of_half
 }
 
-// Both halves stand at a barrier of 64, which are two.
+// Each half waits at a barrier of 64 threads, but these are two different barriers.
 template <bool faulty>
 void two_named_barriers(Arguments x) {
   FASTGEMM_SHARED int tile[128];
@@ -112,7 +112,7 @@ void two_named_barriers(Arguments x) {
   x.out[i] = tile[127 - i];  // fault: two_named_barriers
 }
 
-// Elements smaller than a bank: of the four that share a word, one is read too early.
+// Elements smaller than a bank: one of the four elements of a word is read too early.
 template <bool faulty>
 void bytes_of_a_word(Arguments x) {
   FASTGEMM_SHARED int8_t tile[128];
@@ -124,7 +124,7 @@ void bytes_of_a_word(Arguments x) {
   if (i >= 32) x.out[i - 32] = tile[4 * (i - 32)];  // fault: bytes_of_a_word
 }
 
-// The same, each byte being another thread's.
+// The same, with each byte written by another thread.
 template <bool faulty>
 void bytes_of_threads(Arguments x) {
   FASTGEMM_SHARED int8_t tile[32];
@@ -134,7 +134,7 @@ void bytes_of_threads(Arguments x) {
   if (i >= 32 && i % 4 == 1) x.out[i / 4 - 8] = tile[i - 32];  // fault: bytes_of_threads
 }
 
-// Four warps read a tile. Who fills it again waits for three of them.
+// Four warps read a tile. The warp that refills it waits for only three of them.
 template <bool faulty>
 void forgotten_reader(Arguments x) {
   FASTGEMM_SHARED int tile[32];
@@ -151,7 +151,7 @@ void forgotten_reader(Arguments x) {
   x.out[i] = first + tile[lane];
 }
 
-// The guard of a kernel without barriers.
+// An early return, which is correct only in kernels without barriers.
 template <bool faulty>
 void early_return(Arguments x) {
   FASTGEMM_SHARED int tile[64];
@@ -162,7 +162,7 @@ void early_return(Arguments x) {
   if (i < 40) x.out[i] = tile[39 - i];
 }
 
-// Every thread meets a barrier, but not the same one.
+// All threads reach a barrier, but not the same one.
 template <bool faulty>
 void barrier_in_branches(Arguments x) {
   FASTGEMM_SHARED int tile[64];
@@ -185,7 +185,7 @@ void too_few_at_barrier(Arguments x) {
   x.out[i] = x.in[i];
 }
 
-// One warp waits at the block's barrier, the other one at a named barrier of the whole block.
+// One warp waits at the block's barrier, the other at a named barrier of the whole block.
 template <bool faulty>
 void crossed_barriers(Arguments x) {
   const int i = int(threadIdx.x);

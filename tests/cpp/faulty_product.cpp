@@ -1,4 +1,4 @@
-// Matrix products as they are taught, with the mistakes of docs/pitfalls.md that give wrong results.
+// Textbook matrix products with the mistakes of docs/pitfalls.md that give wrong results.
 #include "cuda/device/mma.cuh"
 #include "cuda/device/numeric.cuh"
 #include "faulty_kernels.h"
@@ -48,7 +48,7 @@ constexpr Case product_case(const char* name, const char* check) {
           check, product_at<m, n, k>,       shape<m, n>};
 }
 
-// Four products of bytes, which are signed.
+// Four products of signed bytes.
 constexpr uint32_t kSmall = 0x07070707, kAll = 0xffffffff;
 
 template <bool with_signs, uint32_t of>

@@ -1,4 +1,4 @@
-// What the kernels with barriers in shared memory work on.
+// The shared memory of the kernels with barriers in shared memory.
 #pragma once
 
 #include "faulty_kernels.h"
@@ -7,7 +7,7 @@ namespace fastgemm::simt::faults {
 
 inline constexpr int kBoxBytes = kRow * int(sizeof(int));
 
-// Two slots for a box each.
+// Two slots for one box each.
 struct alignas(128) Ring {
   int tile[2][kRow];
   Barrier full[2], empty[2];

@@ -1,5 +1,5 @@
-// Boxes that the tensor memory accelerator loads and stores. The kernels repeat how a box is asked for,
-// because the line that does it is the one that the simulator must name.
+// Boxes that the tensor memory accelerator loads and stores. The kernels repeat the code that requests a box,
+// because the simulator must name that line.
 #include "faulty_ring.h"
 
 namespace fastgemm::simt::faults {
@@ -18,7 +18,7 @@ void box_without_wait(Arguments x) {
   x.out[i] = ring.tile[0][i];  // fault: box_without_wait
 }
 
-// A fresh barrier counts as having completed a phase of parity 1: a wait for that one does not wait.
+// A fresh barrier counts as having completed a phase of parity 1, so a wait for parity 1 returns at once.
 template <bool faulty>
 void wrong_parity(Arguments x) {
   FASTGEMM_SHARED Ring ring;
@@ -32,7 +32,7 @@ void wrong_parity(Arguments x) {
   x.out[i] = ring.tile[0][i];  // fault: wrong_parity
 }
 
-// The thread that asked waits, and does not tell the others.
+// Only the requesting thread waits; it does not tell the others.
 template <bool faulty>
 void one_thread_waits(Arguments x) {
   FASTGEMM_SHARED Ring ring;
@@ -47,7 +47,7 @@ void one_thread_waits(Arguments x) {
   x.out[i] = ring.tile[0][i];  // fault: one_thread_waits
 }
 
-// Ordinary writes, and the box that comes in their place, go different ways to shared memory.
+// Ordinary writes and the box that replaces them use different paths to shared memory.
 template <bool faulty>
 void load_after_stores(Arguments x) {
   FASTGEMM_SHARED Ring ring;
@@ -78,7 +78,7 @@ void store_without_fence(Arguments x) {
   }
 }
 
-// The tile is filled again before the store has read it.
+// The tile is refilled before the store has read it.
 template <bool faulty>
 void write_under_store(Arguments x) {
   FASTGEMM_SHARED Ring ring;
@@ -109,7 +109,7 @@ void misaligned_box(Arguments x) {
   x.out[i] = ring.tile[0][i];
 }
 
-// Room for one row and a half.
+// Space for one and a half rows.
 template <bool faulty>
 void box_past_shared(Arguments x) {
   FASTGEMM_DYNAMIC_SHARED(int, tile);
@@ -125,7 +125,7 @@ void box_past_shared(Arguments x) {
   x.out[i] = tile[i];
 }
 
-// The map says that there are more rows than there are.
+// The map describes more rows than the matrix has.
 template <bool faulty>
 void box_past_end(Arguments x) {
   FASTGEMM_SHARED Ring ring;
@@ -167,7 +167,7 @@ void store_to_input(Arguments x) {
   }
 }
 
-// One element of the box is missing.
+// One element of the box is not written.
 template <bool faulty>
 void store_of_nothing(Arguments x) {
   FASTGEMM_SHARED Ring ring;
@@ -182,7 +182,7 @@ void store_of_nothing(Arguments x) {
   }
 }
 
-// The block ends, and what the store is to read with it.
+// The block ends before the store has read its shared memory.
 template <bool faulty>
 void store_not_waited_for(Arguments x) {
   FASTGEMM_SHARED Ring ring;
@@ -197,7 +197,7 @@ void store_not_waited_for(Arguments x) {
   }
 }
 
-// The block ends while a box is on its way into its shared memory.
+// The block ends while a box is in flight to its shared memory.
 template <bool faulty>
 void load_not_waited_for(Arguments x) {
   FASTGEMM_SHARED Ring ring;

@@ -1,4 +1,4 @@
-// Products that end before they are done, in a program without Python: when it says so, and at a time limit.
+// Products that end early in a program without Python: when the program requests it, and at a time limit.
 #include "core/interrupt.h"
 
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr bool kInstrumented = true;
 #else
 constexpr bool kInstrumented = false;
 #endif
-constexpr int64_t kSide = kInstrumented ? 512 : 1024;  // level 1 takes a second or more
+constexpr int64_t kSide = kInstrumented ? 512 : 1024;  // level 1 needs a second or more
 
 class PollingContext final : public Context {
  public:

@@ -1,9 +1,9 @@
-// Every CPU row of the kernel table that this processor can run, on matrices and scratch memory of which one
-// side lies at a page that faults (support.h), so that a step over it ends the program. Under
-// AddressSanitizer and UndefinedBehaviorSanitizer (cmake -DFASTGEMM_TORCH=OFF -DFASTGEMM_SANITIZE=ON) the
-// code for the oldest processor is held to more. FASTGEMM_CPU_ISA picks the instruction set. Exits 1 when a
-// result was wrong, and 77, which ctest counts as skipped, where the processor would run what another
-// instruction set runs.
+// Checks every CPU row of the kernel table that this processor can run. Matrices and scratch memory begin or
+// end at a guard page (support.h), so that an access beyond ends the program. AddressSanitizer and
+// UndefinedBehaviorSanitizer (cmake -DFASTGEMM_TORCH=OFF -DFASTGEMM_SANITIZE=ON) check more, in the code for
+// the oldest processor. FASTGEMM_CPU_ISA selects the instruction set. Exits with 1 if a result was wrong.
+// Exits with 77, which ctest counts as skipped, if the processor would run the same code as for another
+// instruction set.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Whether what FASTGEMM_CPU_ISA names is a run of its own on this processor.
+// Whether FASTGEMM_CPU_ISA selects code on this processor that no other run covers.
 bool runs_something_else(std::string_view asked, const fastgemm::CpuFeatures& here) {
   if (asked == "avx512") return here.avx512;
   if (asked == "avx2") return here.avx2;

@@ -1,4 +1,4 @@
-// How narrow products are laid out over threads and blocks, at sizes that nothing runs here.
+// The distribution of narrow products over threads and blocks, at sizes too large to run here.
 #include <cstdio>
 #include <random>
 #include <stdexcept>
@@ -6,7 +6,7 @@
 
 #include "support.h"
 
-// After the standard library's: nvcc's __noinline__ is a macro there.
+// After the standard library's headers, because it defines nvcc's __noinline__ as a macro.
 #include "cuda/gemm/fast/narrow_plan.cuh"
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/rules.h"
@@ -22,7 +22,7 @@ void expect(bool right, const std::string& what) {
 
 constexpr int64_t kMostBlocksZ = 65535;
 
-// batch matrices (wide, k) times (k, narrow), both operands along k.
+// `batch` products (wide, k) times (k, narrow), both operands contiguous along k.
 GemmProblem problem_of(int64_t wide, int64_t narrow, int64_t k, int64_t batch) {
   GemmProblem p;
   p.m = wide, p.n = narrow, p.k = k, p.batch = batch;
@@ -65,7 +65,7 @@ void every_plan() {
   }
 }
 
-// The name of the kernel whose first access, to nothing, ends the simulation.
+// The name of the kernel that runs. Its first access, to a null pointer, ends the simulation.
 std::string ran(int64_t k, int64_t batch) {
   test::ThreadContext context(1);
   try {

@@ -1,4 +1,4 @@
-// The measured ceiling, and what happens where the system has no more threads to give.
+// The measured peak, and the error if the system cannot start more threads.
 #include "cpu/peak/peak.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ void expect(bool right, const char* what) {
 
 }  // namespace
 
-// Takes the place of the C library's, which fails like this at the limit of processes or memory.
+// Replaces the C library's function. It fails like that one at the limit of processes or memory.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
                               void* argument) {
   using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);

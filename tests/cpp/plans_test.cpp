@@ -1,5 +1,5 @@
-// How kernels lay out their work (cuda/gemm/predict): the short searches find what all candidates give, and
-// what a new signature of a call takes to predict.
+// The plans of kernels (cuda/gemm/predict): short searches find the same as a search of all candidates. Also
+// measures the time of the predictions for a new signature.
 #include "cuda/gemm/predict/plans.h"
 
 #include <chrono>
@@ -65,7 +65,8 @@ void short_searches() {
   }
 }
 
-// No more blocks than run at a time, each with a part of k; and whether they share as the plan says.
+// Checks that there are no more blocks than can run at a time, each with a part of k, and that they share
+// tiles as planned.
 void blocks_of_dmma() {
   std::mt19937_64 random(std::random_device{}());
   const auto size = [&](int bits) { return int64_t(1 + random() % (uint64_t{1} << (random() % bits + 1))); };
@@ -91,8 +92,8 @@ GemmProblem problem_of(DType type, int64_t batch, int64_t m, int64_t n, int64_t 
   return p;
 }
 
-// What a decision computes: the prediction of every row that takes the type, and of the library. The limit
-// leaves room for sanitizers and busy machines; figures without them are printed.
+// Times what a decision computes: the predictions of the library and of every row that takes the type. The
+// limit allows for sanitizers and busy machines; the measured times are printed.
 void time_of_a_decision(double limit_us) {
   const Gpu gpu = nominal_gpu(90, 132);
   constexpr int64_t kSizes[][4] = {{1, 1, 1, 1},          {1, 4096, 4096, 4096}, {1, 64, 64, 1 << 20},

@@ -1,9 +1,8 @@
-// Every check of csrc/simt finds the fault that it is there for, whichever way the threads run, and names its
-// lines; the twin without the fault passes all checks and computes what it should. This file is not
-// instrumented.
+// Every check of csrc/simt must find its fault in any order of the threads, and name its lines. The twin
+// without the fault must pass all checks and give the right result. This file is not instrumented.
 //
 //   simt_faults_test                     all cases
-//   simt_faults_test NAME                what the simulator says of one
+//   simt_faults_test NAME prints the report for one case
 //   simt_faults_test --check FILE ...    whether documents that show that are up to date; --write makes them
 //   so
 #include <algorithm>
@@ -33,7 +32,7 @@ void fail(const std::string& what) {
   std::printf("%s\n", what.c_str());
 }
 
-// As much memory as an array takes, aligned as a GPU aligns what it allocates.
+// Memory of exactly an array's size, aligned like allocations on a GPU.
 class Ints {
  public:
   explicit Ints(int count) : count_(count), data_(static_cast<int*>(::operator new(bytes(), kAlign))) {
@@ -108,7 +107,7 @@ std::string text(const Problem& p) {
   return s;
 }
 
-// What the simulator says of the kernel with the fault, and what comes of it.
+// The simulator's report on the faulty kernel, and the outcome.
 std::string text(const Outcome& o) {
   std::string s;
   for (const Problem& p : o.problems) s += text(p) + "\n";
@@ -152,8 +151,7 @@ std::vector<Case> all_cases() {
   return all;
 }
 
-// Every block runs the warps and lanes in the other order than the block before it, so each kernel runs
-// twice.
+// Each block runs warps and lanes in the reverse order of the block before it, so each kernel runs twice.
 void check_all() {
   session().options.raise_problems = false;
   for (const Case& c : all_cases()) {
@@ -167,11 +165,11 @@ std::string said_of(const std::string& name) {
   const auto c = std::ranges::find(cases, name, &Case::name);
   if (c == cases.end()) return "no such case\n";
   const std::string said = text(run(*c, c->faulty));
-  run(*c, c->clean);  // as many blocks again, so that the next case begins with the same order of threads
+  run(*c, c->clean);  // as many blocks again, so that the next case starts in the same order
   return said;
 }
 
-// A document shows what this program prints, below "$ simt_faults_test 'NAME'". Returns it up to date.
+// Updates a document that shows the output of this program below "$ simt_faults_test 'NAME'".
 std::string brought_up_to_date(const std::string& document) {
   constexpr std::string_view kCommand = "$ simt_faults_test '", kEnd = "```";
   std::istringstream lines(document);
@@ -211,7 +209,7 @@ int main(int count, char** arguments) {
     std::printf("%s", said_of(command).c_str());
   } else {
     check_all();
-    std::thread(check_all).join();  // where shared memory lies elsewhere
+    std::thread(check_all).join();  // in a thread with its own shared memory
     std::printf("%d cases, %d failures\n", int(all_cases().size()), failures);
   }
   return failures ? 1 : 0;

@@ -1,4 +1,4 @@
-// What csrc/simt promises to the kernels that it runs, and which mistakes of a kernel it shows.
+// Tests what csrc/simt guarantees to kernels, and which mistakes of kernels it reports.
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -24,7 +24,7 @@ void expect(bool holds, const char* what) {
   std::printf("not so: %s\n", what);
 }
 
-// That running the kernel throws, and that the message has all of these words.
+// Checks that running the kernel throws, with a message that contains all of these words.
 void expect_error(unsigned threads, const std::vector<std::string>& words,
                   const std::function<void()>& kernel, int cluster = 1) {
   try {
@@ -119,16 +119,16 @@ void clusters() {
     if (threadIdx.x == 0) ++seen[blockIdx.x];
     cluster_wait();
     expect(shared[128 + threadIdx.x] == (rank + 2) % 3, "what another block has written");
-    __syncthreads();  // of this block alone
+    __syncthreads();  // of this block only
     if (rank == 0 && threadIdx.x < 64) return;
-    cluster_sync();  // of those that are left
+    cluster_sync();  // of the remaining threads
   };
   run_grid("clusters", dim3(6), dim3(128), 1024, kernel, "", 3);
   expect(seen == std::vector<int>(6, 1), "every block of every cluster runs once");
   expect_error(64, {"clusters of", "whole warpgroups"}, [] {}, 2);
   expect_error(128, {"grid", "clusters of 3"}, [] {}, 3);
   expect_error(
-      128, {"own dynamic shared memory"},
+      128, {"dynamic shared memory has no counterpart"},
       [] {
         int local = 0;
         map_shared_rank(&local, 1);

@@ -1,4 +1,4 @@
-// The rule by which measured points speak for other problems, on small tables.
+// Tests, on small tables, the choice of a kernel by the nearest measured points.
 #include <cstdio>
 #include <span>
 
@@ -73,7 +73,7 @@ void check_rule() {
   expect(first(key) != "named_once", "a measured problem whose second operand has another layout");
 }
 
-// The same kernel twice as fast and half as fast at points equally near: nobody knows.
+// At two equally near points the same kernel is twice as fast and half as fast: the estimate is uncertain.
 constexpr Measured kDoubtful[] = {
     {0, 1, 512, 1024, 1024, false, false, 1, {0, 2 * kTwice}},
     {0, 1, 2048, 1024, 1024, false, false, 0, {0, kHalf}},

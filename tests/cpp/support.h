@@ -1,5 +1,5 @@
-// What the C++ tests share: memory that nobody may leave, a context over std::thread, matrices in memory of
-// exactly their size, and the elements of every type as numbers.
+// Shared by the C++ tests: memory between guard pages, a context with std::thread, matrices in memory of
+// exactly their size, and elements of every type as numbers.
 #pragma once
 
 #include <sys/mman.h>
@@ -19,7 +19,7 @@
 
 #include "core/context.h"
 
-// AddressSanitizer's, of a program that has it.
+// Defined only in programs with AddressSanitizer.
 extern "C" [[gnu::weak]] void __asan_poison_memory_region(const volatile void*, size_t);
 extern "C" [[gnu::weak]] void __asan_unpoison_memory_region(const volatile void*, size_t);
 
@@ -27,8 +27,8 @@ namespace fastgemm::test {
 
 constexpr unsigned char kUntouched = 0xA5;
 
-// Memory between two pages that nobody may touch: an access before it faults or, where it lies `at_end`, one
-// behind it, even of code that is not instrumented. Of the rest of its pages AddressSanitizer tells.
+// Memory between two guard pages. An access just before it faults, or just after it if it lies `at_end`, even
+// in code without instrumentation. AddressSanitizer guards the rest of its pages.
 class Guarded {
  public:
   Guarded(size_t bytes, bool at_end, size_t alignment = 1) : page_(size_t(sysconf(_SC_PAGESIZE))) {
@@ -63,8 +63,8 @@ class Guarded {
   std::byte *pages_, *data_;
 };
 
-// Each task gets a thread of its own. Scratch memory is a fresh block of exactly the size asked for, full of
-// NaN, so that a read beyond it or of what was never written shows.
+// Each task gets its own thread. Scratch memory is a fresh block of exactly the requested size, filled with
+// NaN. Reads beyond it and reads of uninitialized memory are therefore noticed.
 class ThreadContext final : public Context {
  public:
   explicit ThreadContext(int threads) : threads_(threads) {}
@@ -88,8 +88,8 @@ class ThreadContext final : public Context {
   std::vector<Guarded> scratch_;
 };
 
-// How a matrix lies in memory: the gap after each row (or column), the elements before the first one, which
-// decide about alignment, and on which side of it is memory that faults, at most `alignment` bytes away.
+// The layout of a matrix in memory: the gap after each row (or column), the elements before the first one,
+// which decide the alignment, and the side with the guard page, at most `alignment` bytes away.
 struct Layout {
   bool column_major = false;
   int64_t gap = 0, offset = 0;
@@ -130,10 +130,10 @@ class Block {
     return x;
   }
   double number(int64_t batch, int64_t i, int64_t j) const;
-  int64_t integer(int64_t batch, int64_t i, int64_t j) const;  // exactly, of an integer type
+  int64_t integer(int64_t batch, int64_t i, int64_t j) const;  // exact value, for integer types
   void randomize(std::mt19937& random);
 
-  // Whether all bytes between the elements are as they were.
+  // Whether the bytes between the elements are unchanged.
   bool gaps_untouched() const {
     std::vector<bool> used(static_cast<size_t>(size_), false);
     for_each([&](unsigned char* e) {
@@ -204,7 +204,7 @@ inline int64_t Block::integer(int64_t batch, int64_t i, int64_t j) const {
   }
 }
 
-// Integers and bytes over their whole range; floats of either sign, from 1/32 to 4.
+// Integers and bytes over their whole range; floats of both signs with magnitudes from 1/32 to 4.
 inline void Block::randomize(std::mt19937& random) {
   for_each([&](unsigned char* e) {
     uint64_t bits = random() | uint64_t{random()} << 32;

@@ -1,7 +1,7 @@
-"""Run by test_isa.py in a process of its own, since the instruction set is chosen once per process.
+"""test_isa.py runs this in a separate process, because the instruction set is chosen once per process.
 
-Transposes and additions of every set are tests/cpp/kernels_test.cpp's. Prints the units that kernels may use, and
-what is predicted for them."""
+tests/cpp/kernels_test.cpp checks transposes and additions of every set. Prints the units that kernels may
+use, and what is predicted for them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def check_gemm_rows() -> None:
 
 
 def check_complex_rows() -> None:
-    """Rows that take complex numbers as they are: tiles and their edges, blocks of k, conjugated operands."""
+    """Checks rows that take complex numbers directly: tiles and their edges, blocks of k, conjugated
+    operands."""
     for dtype, bound in ((torch.complex64, 1e-5), (torch.complex128, 1e-13)):
         for kernel, (m, n, k) in itertools.product(("pipelined", "invariant"), [*SIZES, (70, 65, 1100)]):
             a, b = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Complex products by rows that take them as they are: what is refused, shared operands, and short memory."""
+"""Complex products by rows that take them directly: refused calls, shared operands, and too little memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_symmetric_batches_that_share_their_operands():
 
 @pytest.mark.parametrize("dtype, n", [(torch.float32, 64), (torch.complex64, 48)], ids=row_id)
 def test_short_memory_is_known_before_c_is_overwritten(dtype, n):
-    """A batch whose long sums are split among threads, added to where it is stored."""
+    """A batch with long sums, which are split among threads. c is the result itself."""
     a, b, c = (torch.randn(12, *shape, dtype=dtype) for shape in ((n, 4096), (4096, n), (n, n)))
     expected = c + a @ b
     threads = torch.get_num_threads()
@@ -46,8 +46,8 @@ def test_short_memory_is_known_before_c_is_overwritten(dtype, n):
         fastgemm.tuning.limit_workspace(None)
 
 
-# Rows, columns and edges from which on own kernels are taken, of processors whose products were measured: Zen 4,
-# which does one vector of 64 bytes a cycle, and Zen 5, which does two.
+# The least rows, columns and edges for which own kernels are taken, for the measured processors: Zen 4, which
+# computes one vector of 64 bytes per cycle, and Zen 5, which computes two.
 ZEN_4, ZEN_5 = (64, 16, 160), (8, 12, 96)
 UNKNOWN = {"model": "GenuineIntel-6-143-avx512", "isa": "avx512", "vector_issue": 2.0}
 AMD = UNKNOWN | {"model": "AuthenticAMD-26-1-avx512"}
@@ -55,7 +55,7 @@ AMD = UNKNOWN | {"model": "AuthenticAMD-26-1-avx512"}
 
 @pytest.fixture
 def processor() -> Iterator:
-    """Puts another processor in the place of this one."""
+    """Replaces the description of this processor by another one."""
     yield _introspect.set_cpu
     _introspect.set_cpu(None)
 
@@ -68,7 +68,7 @@ def taken(m: int, n: int, k: int, dtype: torch.dtype) -> str:
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=row_id)
 @pytest.mark.parametrize("least, issue", [(ZEN_4, 1.0), (ZEN_5, 2.0)], ids=["Zen 4", "Zen 5"])
 def test_which_kernel_is_expected_to_be_the_fastest(dtype, least, issue, processor):
-    """From some rows, columns and products on this library's where it was measured."""
+    """From a measured number of rows, columns and operations on, this library's kernel is taken."""
     processor(AMD | {"vector_issue": issue})
     rows, columns, edge = least
     assert taken(rows, 512, 512, dtype) == taken(512, columns, 512, dtype) == "pipelined"

@@ -1,4 +1,4 @@
-"""What level=None does on a processor of a type that was not measured: it goes by predicted time."""
+"""On a processor type that was not measured, level=None chooses by predicted time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from static_tables.generate import ARITHMETIC_TYPES as TYPES
 if not all((DATA / file).is_file() for files in FILES.values() for file in files):
     pytest.skip("the measurements are not here", allow_module_level=True)
 
-# A processor that no table is for, as far as this one can stand for it.
+# A processor without a table; other properties are those of this one.
 UNMEASURED = {"model": "of a type that was not measured", "clock": 3e9, "l2": 1 << 20, "l3": 32 << 20}
 UNMEASURED |= {"core_bandwidth": 20e9, "bandwidth": 100e9}
 AVX2 = {"isa": "avx2", "vnni": False, "dot_bf16": False, "amx_bf16": False, "amx_int8": False, "fp16": False}
@@ -27,7 +27,7 @@ AARCH64 = AVX2 | {"isa": "baseline", "mmla_bf16": True, "mmla_int8": True, "vect
 
 @pytest.fixture
 def processor() -> Iterator:
-    """Puts another processor in the place of this one."""
+    """Replaces the description of this processor by another one."""
     yield lambda **properties: _introspect.set_cpu(UNMEASURED | properties)
     _introspect.set_cpu(None)
     _introspect.reset_cpu_costs()
@@ -123,7 +123,7 @@ def test_kernels_need_their_units():
 @pytest.mark.parametrize("size", [7, 33, 300, 3000])
 @pytest.mark.parametrize("threads", [1, 16])
 def test_matrix_instructions_of_aarch64_are_what_level_6_takes(dtype, kernel, size, threads):
-    """Of equal predictions it takes the row that stands first."""
+    """If predictions are equal, the first row of the table is taken."""
     problem = dtype, "ieee", 1, size, size, size, False, False
     order = [name for name, _ in _introspect.cpu_predictions(problem, threads, ZEN4 | AARCH64)]
     assert order.index(kernel) < order.index("pipelined")

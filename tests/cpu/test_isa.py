@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS)
 def test_every_row_right(isa):
-    """And no table measured for another set speaks for it: predictions know what there is."""
+    """No table measured for another instruction set is used; predictions use the available units."""
     done = run_with_instruction_set(isa, HERE / "isa_worker.py")
     features, properties, chosen = done.stdout.splitlines()[-3:]
     assert features == INSTRUCTION_SETS[isa]

@@ -23,7 +23,8 @@ VIEWS = [  # of a matrix with a column more on either side
 @pytest.mark.parametrize("kernel", ["streaming", "pipelined"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_long_transposes(dtype, kernel):
-    """Of narrow matrices, whose rows end within a line or with one, and of wide ones; views, too."""
+    """Transposes of narrow matrices, whose rows end inside or at the end of a cache line, of wide ones, and
+    of views."""
     views = itertools.cycle(VIEWS if kernel == "streaming" else reversed(VIEWS))
     lines = [1, 3, 64, 96, 191, 192, 1000]  # bytes
     for narrow in sorted({max(1, size // dtype.itemsize) for size in lines}):

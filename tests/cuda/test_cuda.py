@@ -1,4 +1,4 @@
-"""What only a GPU shows: streams, graphs, several devices, memory that ends, failed launches, huge tensors."""
+"""Tests that need a GPU: streams, graphs, several devices, full memory, failed launches, huge tensors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def check(op: str, result: Tensor, a: Tensor, b: Tensor) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_cublaslt_adds_a_bias_row(dtype):
-    """In its epilogue; a plan is kept for the next call, the row's address is not."""
+    """The epilogue adds the row. A plan is kept for the next call, but not the row's address."""
     a, b = random_tensor(6, 70, 48, dtype=dtype), random_tensor(48, 96, dtype=dtype)
     run = {"kernel": "cublaslt_1"}
     for _ in range(2):
@@ -340,7 +340,7 @@ def test_the_default_has_torchs_precision():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
 def test_geam_transposes_numbers(dtype):
-    """As arithmetic it may change the bits of a NaN, so that it is not held against random bits."""
+    """geam does arithmetic and may change the bits of a NaN, so it is not tested with random bits."""
     (row,) = (row for row in fastgemm.kernels("transpose", "cuda") if row.name == "cublas_geam")
     if not row.available:
         pytest.skip(row.unavailable)

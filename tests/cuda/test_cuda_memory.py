@@ -1,4 +1,4 @@
-"""What a GPU whose memory ends shows."""
+"""Behaviour when the memory of a GPU is full."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("device", ["cuda"])
 @pytest.fixture
 def no_memory_left():
     """A function that lets torch's allocator hand out little more than is in use now."""
-    taken = []  # what is free inside blocks that torch keeps because something of them is in use
+    taken = []  # fills the free parts of blocks that torch keeps
 
     def limit(more: int = 4 << 20) -> None:
         torch.cuda.synchronize()

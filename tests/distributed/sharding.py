@@ -1,4 +1,5 @@
-"""What the ranks of test_distributed.py do: operands cut up over a mesh, and what must come out of an op on them.
+"""The checks that the ranks of test_distributed.py run: operands are sharded over a mesh, and the results of
+ops compared.
 
 Placements are written as in ``"S0"``: R replicated, S0 sharded along dimension 0, P a partial sum, avg a partial
 mean; ``"S0 R"`` on a mesh of two dimensions. ``"S0, R -> S0"`` is what an op must make of its operands where the
@@ -113,7 +114,8 @@ def check_product(
 
 
 def check_products_that_differ_in_one_argument() -> None:
-    """What torch remembers of one product must not be used for another, of the same shapes and placements."""
+    """torch caches data about a product. It must not use them for another product of the same shapes and
+    placements."""
     square, half = [(8, 8)] * 2, {"dtype": torch.bfloat16}
     for _ in range(2):
         check_product("S1, R -> P", square, trans_b=True)  # a is cut along its last dimension in both
@@ -144,7 +146,8 @@ def check_linear(
     activation: str | None = None,
     op: Callable[..., Any] = fastgemm.linear,
 ) -> None:
-    """Case and shapes are of x, weight, bias and residual, of which the last may be missing; with gradients."""
+    """Case and shapes are for x, weight, bias and residual; the last may be missing. Gradients are checked,
+    too."""
     on, (names, result, moves) = mesh_of(2), parsed(case)
     names = names[: len(shapes)]
     values = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
@@ -286,7 +289,7 @@ def check_choice(sizes: Sequence[int]) -> None:
 
 
 def raised(kind: type[Exception], call: Callable[[], Any]) -> str:
-    """What the exception says that the call raises."""
+    """The message of the exception that the call raises."""
     try:
         call()
     except kind as error:

@@ -113,7 +113,7 @@ def test_layers_of_sequences(ranks):
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32])
 def test_integers(ranks, dtype):
-    """torch divides by the number of devices to make a Partial sum: that would not be an integer's."""
+    """To make a Partial sum, torch divides by the number of devices; the quotient would not be an integer."""
     found = cases("S1, S0 -> P; P, R -> P; S1, S0, P -> P; R, R, P -> P; S1, S0, R => ?")
     options = {"dtype": dtype, "alpha": 3}
     ranks.run(check_all, "check_product", [(case, WITH_C[: case.count(",") + 1], options) for case in found])

@@ -1,4 +1,4 @@
-"""What each keyword argument means for operands that are cut up: every rule knows all of its ops' arguments."""
+"""The effect of each keyword argument for sharded operands: every rule handles all arguments of its ops."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def check_gradients_of_symmetric(shape: Sequence[int]) -> None:
 
 
 def check_symmetric_is_remembered(shape: Sequence[int]) -> None:
-    """Of the same operands, with and without the promise."""
+    """Multiplies the same operands with and without the promise."""
     a = torch.randn(shape)
     placed = place(a, mesh_of(2), "S0")
     for symmetric in (False, True, False, True):

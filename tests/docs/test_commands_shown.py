@@ -1,5 +1,6 @@
-"""Every command line that README, CONTRIBUTING, docs/, notebooks and examples/ show runs: small problems in the
-place of large ones, short samples, the first problem of a preset. Those of benchmarks/ are read, and not run."""
+"""Runs every command line that README, CONTRIBUTING, docs/, notebooks and examples/ show: with small problems
+instead of large ones, short samples, and the first problem of a preset. Commands of benchmarks/ are only
+parsed."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ TO_FILL_IN = {
 }
 # Minutes on a GPU: it is read and not run.
 LONG = [["tune"]]
-# What the commands say where there is no GPU, or where they were to run on one.
+# Messages of commands without a GPU, where the page shows a run with one.
 NEEDS_GPU = re.compile(r"on a GPU|none can be used here|is a kernel of \w+ on cuda")
 SIZE = 128  # of what is larger
-# By what a figure was measured: a command of the commit that stands beside it.
+# The command that measured a figure. It belongs to the commit named beside it.
 MEASURED_BY = re.compile(r"(?<=, by )`[^`\n]+`|`[^`\n]+`(?= \(commit )")
 
 

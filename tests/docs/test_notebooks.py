@@ -1,6 +1,6 @@
 """The notebooks as they are committed: run from top to bottom, complete, small, and without traces of a machine.
 
-That they still run is `make test-notebooks`.
+`make test-notebooks` checks that they still run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def code_cells(path: Path) -> list[dict[str, Any]]:
 
 
 def texts(output: dict[str, Any]) -> list[str]:
-    """What an output says, without pictures."""
+    """The text of an output, without pictures."""
     found = [part for kind, part in output.get("data", {}).items() if not kind.startswith("image/")]
     return ["".join(part) for part in [*found, output.get("text", "")]]
 

@@ -15,7 +15,7 @@ TRANSLATED = {
     ROOT / "README.md": ROOT / "README.zh-CN.md",
     ROOT / "docs" / "ladder.md": ROOT / "docs" / "ladder.zh.md",
 }
-IN_CHINESE = {"headline_zh": "headline"}  # blocks of text, which each language has its own of
+IN_CHINESE = {"headline_zh": "headline"}  # blocks of text, which differ between languages
 BLOCK = re.compile(r"<!-- (\w+):begin -->\n(.*?)<!-- \1:end -->", re.S)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
@@ -29,12 +29,12 @@ def code_of(language: str, text: str) -> str:
 
 
 def names_in(text: str) -> Counter[str]:
-    """Code in the text, but for what is a number or a word of the language beside it."""
+    """Code in the text, except for numbers and words that a translation may change."""
     return Counter(re.findall(r"`([^`\n]+)`", text))
 
 
 def outline(page: str) -> dict[str, object]:
-    """What a translation keeps, by what it is called in a message."""
+    """The parts that a translation must keep, by their names in messages."""
     blocks = {IN_CHINESE.get(name, name): body for name, body in BLOCK.findall(page)}
     generated = {name: body for name, body in blocks.items() if name != "headline"}
     text = BLOCK.sub("", page)

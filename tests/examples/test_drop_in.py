@@ -40,7 +40,8 @@ def test_the_example(tmp_path):
     assert all(row.seconds.median > 0 for row in report.results)
     by_products, fused = (run["routed_in_a_step"] for run in report.summary["runs"][:2])
     layers = 2
-    # Of each layer four linears forward, two products for the gradients of each; the head has no bias.
+    # Each layer has four linears in the forward pass, and two products for the gradients of each. The head
+    # has no bias.
     assert by_products["ops"] == {"addmm": 4 * layers, "mm": 8 * layers + 3, "bmm": 6 * layers}
     assert fused["ops"] == {"addmm": 4 * layers, "mm": 8 * layers + 3}
     assert not by_products["passed_on"] and not fused["passed_on"]  # fused attention multiplies by itself

@@ -100,7 +100,7 @@ def test_rows_that_do_not_depend_on_the_batch(run, monkeypatch):
         assert found["routed"]["kernels"] == {"invariant": linears}
         assert found["products"] == found["same_bits"] == linears
     assert f"{linears} of {linears} products of one sequence have the bits that it has among 32" in output
-    # What the check is worth: products that know of the batch.
+    # Tests the check itself, with products that depend on the batch.
     linear = torch.nn.functional.linear
     monkeypatch.setattr(
         "torch.nn.functional.linear", lambda x, w, b=None: linear(x, w, b) * (1 + len(x) / 64)

@@ -126,7 +126,7 @@ def only(sites: Iterable[Any], **wanted: Any) -> Any:
 
 
 class HandMade:
-    """In place of the simulator: returns launches that a test made."""
+    """Replaces the simulator: returns the launches that a test made."""
 
     def __init__(self, launches):
         self.launches = launches

@@ -63,7 +63,7 @@ def test_sampled_grids_are_scaled_and_say_so(report_of):
     assert report.totals.barriers == 30
     assert any("64 of 640 blocks" in note for note in report.notes)
     assert report.launches[0].sampled and "64 of 640 blocks" in str(report)
-    # What was touched is scaled up too, but never beyond the buffer.
+    # The touched bytes are scaled up, too, but never beyond the buffer.
     assert report.roofline.bytes_compulsory == 3 * 4 * 128 * 128
 
 
@@ -167,7 +167,7 @@ def test_matrix_instructions_name_their_unit(instruction, unit, tera):
 
 
 def test_a_simulation_that_another_thread_leaves():
-    """It would go on where it was entered, unnoticed."""
+    """Otherwise the simulation would silently continue in the thread that entered it."""
     a, simulation = torch.randn(4, 4), fastgemm.simulate()
     with ThreadPoolExecutor(1, "other") as pool:
         pool.submit(simulation.__enter__).result()

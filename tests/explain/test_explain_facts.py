@@ -50,7 +50,7 @@ def test_occupancy_is_nvidias(gpu, registers, threads, static, dynamic, blocks, 
 
 
 def test_occupancy_at_the_edges():
-    """By hand, on an H200: 228 KB of shared memory, 227 KB for one block, of which the system takes none."""
+    """Computed by hand for an H200: 228 KB of shared memory, of which one block may have 227 KB."""
     for threads, registers, shared, blocks in (
         (384, 168, 227 << 10, 1),
         (384, 168, (227 << 10) + 1, 0),

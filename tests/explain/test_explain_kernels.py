@@ -1,6 +1,6 @@
 """fastgemm.explain on the kernels of the table, fastgemm.simulate, and the command line.
 
-What the counters of each kernel must be is tests/simt/test_counters.py's.
+tests/simt/test_counters.py checks the counters of each kernel.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_accesses_have_their_operand_place_and_lanes():
     assert (a.file, a.lanes_per_request, a.requests) == (NAIVE, 32, 128 * 128 // 32 * 128)
     assert a.function.startswith("gemm_naive_kernel<float") and "multiply_add" in str(report)
     assert (a.sectors_per_request, only(report.sites, kind="store").sectors_per_request) == (1, 4)
-    # With B stored as (N, K) the lanes read it at the distance of a row.
+    # With B stored as (N, K) the addresses of adjacent lanes are a row apart.
     assert only(report.sites, buffer="b").sectors_per_request == 32
 
 

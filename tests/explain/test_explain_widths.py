@@ -79,7 +79,7 @@ def without_spaces(text: str) -> str:
 
 
 def shown(command: str, width: int) -> str:
-    """What a command prints, nothing of it cut or wider than the terminal."""
+    """The output of a command. Nothing in it may be cut off or wider than the terminal."""
     result = CliRunner().invoke(main, ["explain", *command.split()], env={"COLUMNS": str(width)})
     assert result.exit_code == 0, result.output
     assert "…" not in result.stdout and max(map(len, result.stdout.splitlines())) <= width

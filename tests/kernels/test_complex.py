@@ -1,4 +1,4 @@
-"""Complex products and sums: every kernel of the type of their parts, against complex128 arithmetic.
+"""Complex products and sums, by every kernel for the type of their parts, against complex128 arithmetic.
 
 The parts of a product are sums of 2 K terms, so the bound is that of a real product with 2 K (reference.py), with
 |a_re b_re| + |a_im b_im| <= |a| |b| for the magnitudes.
@@ -64,7 +64,7 @@ def operands(m: int, n: int, k: int, dtype: torch.dtype, *batch: int) -> tuple[T
 
 
 def own_levels(device: str) -> list[int]:
-    """Those that never take torch's own product."""
+    """The levels that never take torch's own product."""
     return [level for level in levels("gemm", device) if level < 7]
 
 
@@ -310,7 +310,7 @@ def test_what_torch_does_not_compute(dtype):
     torchs = torch.backends.mkldnn.matmul.fp32_precision
     if dtype == torch.complex32:
         with pytest.raises(
-            RuntimeError, match="kernel 'torch' cannot run here: torch multiplies no complex32"
+            RuntimeError, match="kernel 'torch' cannot run here: torch does not multiply complex32"
         ):
             fastgemm.matmul(a, a, kernel="torch")
         assert chosen(a, a)[0] not in ("torch", "")
@@ -325,7 +325,7 @@ def test_what_torch_does_not_compute(dtype):
 
 @every_type
 def test_memory_that_starts_at_a_part(dtype):
-    """From outside torch a complex number may start where only its parts are aligned."""
+    """In memory from outside torch, complex numbers may be aligned only for their parts."""
     part = dtype.itemsize // 2
     memory = torch.zeros(part + 6 * 5 * dtype.itemsize, dtype=torch.uint8)
     b = torch.frombuffer(memory.numpy(), dtype=dtype, offset=part).view(6, 5)

@@ -90,8 +90,8 @@ def check_into(a, b, kernel, out):
 
 @every_row
 def test_small_sizes(device, kernel, dtype):
-    """An odd problem in every layout, by view and by flag, and others in one of these each: in which one changes
-    from row to row."""
+    """An odd problem in every layout, by view and by flag; other problems in one layout each, which varies by
+    row."""
     sizes = [(61, 67, 71)] * 8 + [
         (1, 1, 1),
         (1, 7, 5),
@@ -190,7 +190,7 @@ def test_k_zero_and_empty(device, kernel, dtype):
 
 @every_row
 def test_slices_with_leading_dimensions_and_offsets(kernel, dtype):
-    """Operands and out are cut from larger tensors at odd offsets; what lies around out stays as it was."""
+    """Operands and out are cut from larger tensors at odd offsets; memory around out must not change."""
     sizes, offsets = [(33, 47, 29), (16, 16, 16), (9, 65, 130), (33, 47, 29)], (1, 2, 3, 5)
     for (m, n, k), (trans_a, trans_b), offset in zip(sizes, LAYOUTS, offsets, strict=True):
         a, b = operands(m + 7, n + 9, k + 5, dtype, trans_a=trans_a, trans_b=trans_b)
@@ -203,7 +203,7 @@ def test_slices_with_leading_dimensions_and_offsets(kernel, dtype):
 
 
 def within_units(rows, cols, dtype, *, transposed=False):
-    """A matrix in rows of whole 16 bytes, the last of them not its own alone; and the rows."""
+    """A matrix in rows of whole 16 bytes, the last of which extends beyond the matrix; and these rows."""
     around = poisoned(*((cols, 80) if transposed else (rows, 80)), dtype=dtype)
     matrix = around[:, :rows].t() if transposed else around[:, :cols]
     return matrix.copy_(random_tensor(rows, cols, dtype=dtype)), around
@@ -211,8 +211,8 @@ def within_units(rows, cols, dtype, *, transposed=False):
 
 @every_own_row_of_a_gpu
 def test_slices_of_whole_units(kernel, dtype):
-    """Copy engines that move 16 bytes at a time keep to the matrix: beside operands lies NaN, which would show,
-    and what lies beside the result stays as it was."""
+    """Copy engines that move 16 bytes at a time must stay inside the matrix. NaN lies beside the operands, so
+    a wrong read changes the result; memory beside the result must not change."""
     kind = result_dtype(dtype)
     for m, n, k in [(33, 47, 29), (65, 79, 77)]:
         for trans_a, trans_b in LAYOUTS:
@@ -274,7 +274,7 @@ def test_large_batches_use_threads_and_stay_right(device):
 
 
 def test_four_threads_share_rows_and_columns():
-    """The work is a grid of two by two, which no smaller or prime number of threads makes."""
+    """Four threads divide the work in a grid of two by two; two or three threads cannot."""
     a, b = random_tensor(84, 600, dtype=torch.float32), random_tensor(600, 256, dtype=torch.float32)
     with threads(4):
         check_gemm(a, b, level=5)

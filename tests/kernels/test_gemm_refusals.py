@@ -1,4 +1,4 @@
-"""GEMM rows that may refuse a problem, and what they say."""
+"""GEMM rows that may refuse a problem, and their messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from reference import check_gemm, every_device, is_library, levels, random_tensor, row_id, rows
 
 LIBRARY_ROWS = [row for row in rows("gemm") if is_library("gemm", *row[:2])]
-# How many candidates cuBLASLt's heuristics name is theirs to say: for int8 it is one.
+# cuBLASLt's heuristics decide how many candidates they name; for int8 it is one.
 PLAIN_ROWS = [row for row in LIBRARY_ROWS if row[2] != torch.int8 or row[1] in ("torch", "cublaslt_1")]
 
 

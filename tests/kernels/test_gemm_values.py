@@ -17,8 +17,9 @@ every_integer_row = every(only(INTEGERS))
 
 
 def spreads_nan(kernel, dtype):
-    """oneDNN's AMX kernels, which torch's bfloat16 product on a CPU is, put NaN into rows that have none: in 61 to
-    74 of 200 products of 40 x 33 x 70, in none of 200 with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (torch 2.13)."""
+    """Whether a row may put NaN into rows of the result that should have none. oneDNN's AMX kernels, which
+    compute torch's bfloat16 products on a CPU, do: in 61 to 74 of 200 products of 40 x 33 x 70, but in none
+    of 200 with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (torch 2.13)."""
     on_cpu = torch.get_default_device().type == "cpu"
     return (
         kernel == "torch" and dtype == torch.bfloat16 and on_cpu and _introspect.cpu_properties()["amx_bf16"]

@@ -267,7 +267,7 @@ BY_TENSOR_CORES = {
 @pytest.mark.parametrize("gpu", ["h200", "rtx 4090"])
 @pytest.mark.parametrize("product", BY_TENSOR_CORES)
 def test_products_by_the_tensor_cores(gpu, product):
-    """As they are, by every row that says so, in every layout."""
+    """Every row that supports the types multiplies them without widening, in every layout."""
     x, y, wide = BY_TENSOR_CORES[product]
     with fastgemm.simulate(gpu):
         for kernel, ((m, n, k), left, right) in itertools.product(

@@ -1,6 +1,6 @@
 """Rows of a product whose bits do not depend on the other rows: the row ``invariant``, and ``invariant=True``.
 
-Every comparison is of bits. On a GPU it is also what tells that instructions of different widths round alike.
+All comparisons are bit for bit. On a GPU they also show that instructions of different widths round alike.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def same_bits(x: Tensor, y: Tensor) -> bool:
 
 
 def check_rows(product, a: Tensor, counts=COUNTS) -> None:
-    """Rows of ``product(a)`` against those of products of some of the rows, in another order, among others."""
+    """Compares rows of ``product(a)`` with products of some of the rows, in another order and among other
+    rows."""
     whole = product(a)
     for count in sorted({min(count, len(a)) for count in counts}):
         here = torch.randperm(len(a), device=a.device)[:count]
@@ -124,7 +125,8 @@ def test_wild_rows_do_not_reach_the_others(device, type, wild):
 @pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
 @pytest.mark.parametrize("k", [1000, 2144, 4096])
 def test_small_weights(k, trans_b):
-    """Of a column that is scaled before it is cut: decode_planes computes all tiles of its block again."""
+    """A column with small weights is scaled before it is split; decode_planes computes all tiles of its block
+    again."""
     n = 15000
     a, b = (
         random(300, k, dtype=torch.float32, device="cuda"),

@@ -57,7 +57,7 @@ def test_every_row(device, kernel, dtype):
 @pytest.mark.parametrize("candidate", range(1, 5))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=row_id)
 def test_relu_after_cublaslt(dtype, candidate):
-    """cuBLASLt's own relu makes 0 of NaN in some of its algorithms, which is why a pass follows its rows."""
+    """cuBLASLt's own relu turns NaN into 0 in some algorithms, so a pass applies relu after its rows."""
     kernel = f"cublaslt_{candidate}"
     if ("cuda", kernel, dtype) not in rows("gemm"):
         pytest.skip("no cuBLASLt here")
@@ -147,7 +147,7 @@ def test_the_pass_on_a_cpu_reads_a_bias_of_any_stride():
 @every_activation
 @every_device
 def test_not_finite(device, activation):
-    """What torch gives, but for gelu at -infinity, where its two forms differ among themselves."""
+    """Results equal torch's, except for gelu at -infinity, where torch's two forms differ."""
     x = torch.zeros(4, 8, device=device)
     x[0, 0], x[1, 0], x[2, 0] = torch.nan, torch.inf, -torch.inf
     w = torch.zeros(8, 8, device=device)

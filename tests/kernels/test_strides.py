@@ -72,7 +72,7 @@ def test_batched_gemm(device, data, dtype, batch, sizes, seed):
 
 
 def bytes_allocated(call) -> int:
-    """What torch's allocators hand out while ``call`` runs, freed again or not."""
+    """The bytes that torch's allocators give out while ``call`` runs, including freed ones."""
     with torch.profiler.profile(profile_memory=True) as profile:
         call()
     events = profile.profiler.kineto_results.events()
@@ -83,7 +83,8 @@ def bytes_allocated(call) -> int:
 @pytest.mark.parametrize("batch", [(64,), (4, 16)], ids=str)
 @pytest.mark.parametrize("repeats", [True, False])
 def test_what_repeats_is_copied_once(batch, repeats):
-    """Operands without a unit stride are copied; of an expanded batch what is expanded, not what it becomes."""
+    """Operands without a unit stride are copied. If a batch is expanded, only the matrices before expansion
+    are."""
     members = 1 if repeats else batch[0]
     rows, cols = 150, 130
     a = torch.randn(members, *[1] * (len(batch) - 1), 2 * rows, 2 * cols)[..., ::2, ::2].expand(

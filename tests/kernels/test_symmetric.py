@@ -1,7 +1,7 @@
-"""Results that equal their transposes: the row ``symmetric``, the products that take it, and what is promised.
+"""Results that equal their transposes: the row ``symmetric``, the products that use it, and its guarantees.
 
-Values are held to the bounds of the general product; what is new is that the result is symmetric bit for bit, that
-one triangle of an addend counts, and which products are recognized.
+Values must obey the bounds of the general product. In addition the result must be symmetric bit for bit, only
+one triangle of an addend counts, and certain products are recognized as symmetric.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def test_no_terms(device):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32], ids=row_id)
 def test_short_of_workspace(dtype):
-    """The result is right, or the call raises: c, which lies where the result does, is never added twice."""
+    """The result is right, or the call raises. c, which is in the memory of the result, is never added
+    twice."""
     a, c = random_tensor(900, 200, dtype=dtype), random_tensor(900, 900, dtype=dtype)
     expected = fastgemm.gemm(a, a.mT, c.tril() + c.tril(-1).mT, level=3)
     try:
@@ -216,7 +217,8 @@ def test_small_complex_results_are_exact_on_a_cpu(shape, conjugated, dtype):
 @pytest.mark.parametrize("batch, size", [(10, 64), (3, 400), (500, 3)])
 @pytest.mark.parametrize("dtype", COMPLEX, ids=row_id)
 def test_a_batch_that_shares_a_complex_operand(dtype, batch, size):
-    """Its matrices are not one tall one, as they are where nothing is known of the result."""
+    """Its matrices are not merged into one tall matrix, as they are if the result is not known to be
+    symmetric."""
     a = random(batch, size, size, dtype=dtype)
     a = a + a.mH
     shared = 2 * torch.eye(size, dtype=dtype)
@@ -301,7 +303,7 @@ def test_gradients_are_those_of_the_general_product():
 
 
 def test_gradients_of_the_kernel_by_name():
-    """They are general products, which it would refuse."""
+    """Gradients are general products, which this kernel would refuse."""
     a = torch.randn(40, 23, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(40, 40, dtype=torch.float64)
     expected = (weight + weight.mT) @ a.detach()

@@ -29,7 +29,7 @@ def test_free_choice(dtype):
 @ROWS
 @pytest.mark.parametrize("flags", [(False, False), (True, False), (False, True), (True, True)])
 def test_sizes_of_one(kernel, dtype, flags):
-    """A dimension of size 1 has a stride that means nothing, whichever it is, and whatever a batch makes of it."""
+    """The stride of a dimension of size 1 must have no effect, with and without a batch."""
     trans_a, trans_b = flags
     sizes = [(7, 16, 1), (1, 16, 7), (7, 1, 16), (1, 1, 7), (7, 1, 1), (1, 16, 1), (1, 1, 1), (24, 16, 8)]
     for m, n, k in sizes:
@@ -63,7 +63,7 @@ def test_a_sum_is_rounded_once(kernel, dtype):
 
 
 def test_poison_shows():
-    """What the checks above rest on: a result that nobody wrote does not pass for a product."""
+    """The checks above depend on this: an unwritten result is recognized as wrong."""
     a, b = random_tensor(3, 2, dtype=torch.int8), random_tensor(2, 4, dtype=torch.int8)
     untouched = poisoned(3, 4, dtype=torch.int32)
     assert not torch.equal(untouched, a.int() @ b.int())

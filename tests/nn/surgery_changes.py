@@ -1,4 +1,4 @@
-"""What users and tools do to modules, by name, so that hypothesis prints what it did."""
+"""Changes that users and tools make to modules. They have names, so that hypothesis can print them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _half_of_the_old(self: nn.Module, *args: Any) -> Any:
 
 
 def bind_forward(module: nn.Module) -> None:
-    """What tools do that wrap a forward on the instance; can be copied and pickled."""
+    """A forward wrapped on the instance, as some tools do. It can be copied and pickled."""
     if "old_forward" not in module.__dict__:
         module.old_forward = module.forward
         module.forward = functools.partial(_half_of_the_old, module)

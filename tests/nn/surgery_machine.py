@@ -52,7 +52,7 @@ class Surgery(RuleBasedStateMachine):
             self.twins.check(self.inputs)
 
     def name(self, kind: type | tuple[type, ...], place: int) -> str | None:
-        """Of a module of one kind, by torch's model."""
+        """The name of a module of this kind in torch's model; None if there is none."""
         found = [name for name, m in self.twins.torchs.named_modules() if isinstance(m, kind)]
         return found[place % len(found)] if found else None
 

@@ -1,4 +1,5 @@
-"""Two models made and changed alike, of which one is converted: all that can be seen of them must be equal."""
+"""Two models, made and changed in the same way, one of them converted. All observable behaviour must be
+equal."""
 
 from __future__ import annotations
 
@@ -112,7 +113,7 @@ class Twins:
         assert_close("outputs and the input's gradient", torchs, own)
         for (name, one), other in zip(self.torchs.named_parameters(), self.own.parameters(), strict=True):
             assert_close(f"gradient of {name}", [plain(one.grad)], [plain(other.grad)])
-        # The order of what does not depend on each other in a backward pass is nobody's promise.
+        # The order of independent operations in a backward pass is not guaranteed.
         sees = [sorted(SEEN[side], key=lambda call: call[0]) for side in ("torchs", "own")]
         assert [name for name, _ in sees[0]] == [name for name, _ in sees[1]]
         for (name, one), (_, other) in zip(*sees, strict=True):
@@ -149,5 +150,5 @@ def assert_same_errors(torchs: Any, own: Any, texts: bool = True) -> None:
     assert isinstance(torchs, Exception) == isinstance(own, Exception), f"torch's raises {torchs!r}"
     if isinstance(torchs, Exception):
         assert type(torchs) is type(own), own
-        # That one names the node of the graph whose tensor was overwritten.
+        # torch's message names the node of the graph whose tensor was overwritten.
         assert not texts or str(torchs) == str(own) or "an inplace operation" in str(own), own

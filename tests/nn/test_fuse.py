@@ -130,7 +130,7 @@ def test_a_saved_layer_is_a_layer():
 
 
 class Around(nn.Module):
-    """What adapters do: a layer inside of another, which adds to its product."""
+    """Like an adapter: a layer inside of another, whose output is added to the product."""
 
     def __init__(self, inside: nn.Module) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ def another_layer() -> nn.Linear:
 
 HOOKED, ACTIVATION_HOOKED = "it has hooks", "the activation after it has hooks"
 REPLACED = "it had its forward replaced on the instance"
-# What happens to a model, a list noting what hooks see, and why fuse then leaves the first layer alone.
+# A change of a model, a list that records what hooks see, and why fuse then leaves the first layer unchanged.
 CHANGES = {
     "changes the output": (lambda net, _: net[0].register_forward_hook(lambda m, i, o: o - 1), HOOKED),
     "changes the input": (
@@ -221,7 +221,7 @@ def test_what_is_changed_before_or_later(change, order, caplog):
     assert len(results[0]) == len(results[1])
     for torchs, own in zip(*results, strict=True):
         torch.testing.assert_close(own, torchs, rtol=1e-4, atol=1e-5)
-    assert ops_of(net, x)[-1] == "layer"  # what nobody touched
+    assert ops_of(net, x)[-1] == "layer"  # the unchanged layer
     if order != "before":
         torch.testing.assert_close(revert(net)(x), out)
 

@@ -20,14 +20,14 @@ from torch.nn.utils import parametrize
 
 
 def with_own_forward() -> nn.Module:
-    """As wrappers leave a layer that replace its forward on the instance."""
+    """A layer after a wrapper has replaced its forward on the instance."""
     layer = nn.Linear(12, 12)
     layer.forward = lambda x, old=layer.forward: old(x)
     return layer
 
 
 def with_the_forward_of_another() -> nn.Module:
-    """As a shallow copy of a layer has it whose forward was set on the instance."""
+    """A shallow copy of a layer whose forward was set on the instance."""
     layer = nn.Linear(12, 12)
     layer.forward = nn.Linear(12, 12).forward
     return layer
@@ -163,7 +163,7 @@ def test_the_package_imported_again(again, monkeypatch):
         for name in ("nn", "_nn.fuse", "_nn.layers"):
             monkeypatch.delitem(sys.modules, f"fastgemm.{name}")
             package, _, last = f"fastgemm.{name}".rpartition(".")
-            # The import sets it, and the end of the test takes that back.
+            # The import sets it, and it is reset at the end of the test.
             monkeypatch.delattr(sys.modules[package], last)
         module = importlib.import_module("fastgemm.nn")
     assert type(module.convert(net, level=2)[0]) is module.Linear

@@ -1,4 +1,4 @@
-"""fastgemm.nn.Linear in the place of torch.nn.Linear, and convert."""
+"""fastgemm.nn.Linear as a replacement of torch.nn.Linear, and convert."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_revert_undoes_convert(device):
     assert all(p is q for p, q in zip(parameters, module.parameters(), strict=True))
     assert repr(module) == text
     assert torch.equal(module(x), expected)
-    # It can be pickled for where fastgemm is not.
+    # It can be pickled for a machine without fastgemm.
     assert set(vars(layers[0])) == set(vars(torch.nn.Linear(3, 4)))
     assert type(nn.revert(nn.Linear(3, 4))) is torch.nn.Linear
 

@@ -148,7 +148,7 @@ def outcome(kind: Kind, function: Callable[..., Any], parameters: list[Tensor], 
 
 
 def difference(expected: Any, result: Any, autocast: bool = False) -> str | None:
-    """What two outcomes differ by beyond rounding."""
+    """The differences between two outcomes beyond rounding."""
     if isinstance(expected, Exception) or isinstance(result, Exception):
         alike = type(expected) is type(result)
         return None if alike else f"torch: {str(expected)[:300]!r}, fastgemm: {str(result)[-300:]!r}"
@@ -178,7 +178,7 @@ def plain(rank: int) -> Tensor:
 def differences(
     family: str, device: str, torchs: Module, own: Module, without: tuple[str, ...] = ()
 ) -> list[str]:
-    """What two modules make of every kind of a family, where it is not the same."""
+    """The kinds of a family for which two modules give different outcomes."""
     found = []
     autocast = torch.is_autocast_enabled(device)
     for name, kind in getattr(tensor_kinds, family).items():
@@ -199,7 +199,7 @@ def test_the_families_are_all_kinds(device):
 # How modules are called, what a kind is left out for, and the layers that are called so.
 MODES: dict[str, tuple[Callable[[str], Any], tuple[str, ...], list[str]]] = {
     "grad": (lambda device: contextlib.nullcontext(), (), list(LAYERS)),
-    # In jvp torch gives what an autograd.Function returns a gradient under no_grad, too.
+    # In jvp, torch gives results of an autograd.Function a gradient even under no_grad.
     "no_grad": (
         lambda device: torch.no_grad(),
         ("in jvp", "zero tensor"),
@@ -220,7 +220,7 @@ def test_inputs(mode, layer, family, device):
     enter, without, _ = MODES[mode]
     if "encoder" in layer:  # what is normalized is zero to within rounding, and becomes 300 times as large
         without += ("zero tensor",)
-    # TorchScript's optimizer has formulas of gradients that fail for kinds that autograd's take.
+    # TorchScript's optimizer has gradient formulas that fail for some kinds that autograd supports.
     with torch.jit.optimized_execution(False), enter(device):
         different = differences(family, device, *pair(layer), without)
     assert not different, "\n".join(different)

@@ -1,11 +1,11 @@
-"""What works with torch alone, and what is said where a package of the extra cli is missing."""
+"""Features that need only torch, and the messages if a package of the extra cli is missing."""
 
 import textwrap
 
 import pytest
 from processes import run_forked
 
-# As in an environment that has none of them: the import system finds no such package.
+# Simulates an environment without them: the import system finds no such package.
 WITHOUT = """
 import sys
 

@@ -1,4 +1,4 @@
-"""What importing costs and needs, and what the package says about itself."""
+"""The cost and the requirements of the import, and the package's metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ print(time.process_time() - start, *(set(sys.modules) - before))
 
 
 def test_import_adds_less_than_100_ms_to_torch_and_leaves_heavy_packages_alone(tmp_path):
-    """Of processor time: what else the machine does is no cost of the import. It finds nothing that was kept."""
+    """Measures processor time, which does not depend on other work of the machine. There are no cached
+    files."""
     seconds, loaded = [], set()
     for _ in range(4):
         first, *names = run_forked(CODE, FASTGEMM_CACHE_DIR=str(tmp_path)).stdout.split()
@@ -93,7 +94,7 @@ def test_public_names_are_documented():
 
 @pytest.mark.parametrize("name", ["", ".distributed", ".nn", ".ops", ".tuning"])
 def test_dir_has_public_names_alone(name):
-    """What a shell offers after a dot: no module that the file imports, and nothing of its typing."""
+    """Completion in a shell offers neither modules that the file imports nor names for typing."""
     module = importlib.import_module(f"fastgemm{name}")
     shown = {each for each in dir(module) if not each.startswith("__")}
     assert shown == {*module.__all__, *(() if name else ("distributed", "tuning"))}

@@ -1,4 +1,4 @@
-"""What `fastgemm info` and a failing import say of an environment that lacks something, each cause provoked."""
+"""Messages of `fastgemm info` and of a failing import in incomplete environments. Each cause is provoked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_older_torch_is_named(version):
 
 
 def library_named(torches: str, torch_version: str) -> str:
-    """What is said of the override library, given the versions that there are some for."""
+    """The message about the override library, for given versions of torch that have one."""
     if torch_version in torches.split():
         return f"libfastgemm_override_{torch_version.replace('.', '_')}.so"
     there = ", ".join(torches.split()) or "none"

@@ -1,4 +1,4 @@
-"""``fastgemm tune`` without a GPU: what it asks for, what it makes of measured times, and the file of that."""
+"""``fastgemm tune`` without a GPU: what it measures, what it computes from the times, and its file."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_only_kernels_that_may_win_are_timed(gpu):
 
 
 def test_a_kernel_comes_into_the_race_where_its_constants_are_far_off(gpu):
-    """It looks 3 times as slow as others, and is as fast."""
+    """By its constants the kernel looks 3 times as slow as others, but it is as fast."""
     gpu.factors |= {"cp_async": 0.25, "mma_sync": 1.0, "direct": 1.0}
     fastgemm.tune(seconds=60 * SECONDS, dtypes=["float64"])
     timed = ["cp_async" in names for _, names in gpu.asked]

@@ -1,4 +1,4 @@
-"""What type checkers are told of the package and of its compiled module. They themselves run in `make lint`."""
+"""The types that the package and its compiled module declare. Type checkers themselves run in `make lint`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUN = [
 
 @pytest.mark.parametrize("function", RUN, ids=lambda function: function.__name__)
 def test_typed_code_runs(function):
-    """What a type checker calls right is right."""
+    """Uses that a type checker accepts also work at run time."""
     tensors = [torch.ones(4, 4) for _ in inspect.signature(function).parameters]
     function(*tensors)
 
@@ -48,7 +48,7 @@ def _functions(body: list[ast.stmt]) -> dict[str, list[tuple[str, bool]]]:
 
 
 def _signature(name: str) -> str:
-    """What nanobind knows of a function: defaults are numbered."""
+    """nanobind's description of a function; defaults are numbered."""
     ((text, *_),) = getattr(_introspect, name).__nb_signature__
     return re.sub(r"= \\\d+", "= ...", text) + ": ..."
 

@@ -17,7 +17,7 @@ from fastgemm.cli import main
 LEVELS, WORDS = "1 to 7 or None", "an int or None"
 PRECISIONS = "'ieee', 'tf32', 'bf16x3', 'bf16x6', 'fp16x3'"
 OPS = "'gemm', 'transpose', 'add'"
-# What is used, what the message says of what came, and of what is accepted or to be done.
+# The function, the message's words about the given value, and its words about accepted values or what to do.
 API = [
     ("fastgemm.matmul([[1.0]], b)", "got list", "a must be a torch.Tensor"),
     ("fastgemm.matmul(a, 3)", "got int", "b must be a torch.Tensor"),
@@ -190,7 +190,7 @@ COMMANDS = [
 
 
 def message(use: str) -> str:
-    """What a use says as it fails, with the type of its error or the exit code in front."""
+    """The message of a failing use, after the type of its error or its exit code."""
     if use.startswith("fastgemm "):
         result = CliRunner().invoke(main, use.split()[1:])
         return f"{result.exit_code}: {result.stderr[result.stderr.rfind('Error:') :]}".strip()

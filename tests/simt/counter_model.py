@@ -1,4 +1,4 @@
-"""What an entry of counter_table.py says: what a kernel's accesses to memory are meant to be, in counters."""
+"""The entries of counter_table.py: the intended memory accesses of a kernel, as counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = (F32, BF16, I8, F64)
 
 @dataclass(frozen=True)
 class Access:
-    """What the accesses of one kind are meant to be.
+    """The intended accesses of one kind.
 
     Attributes:
         what: space, kind and, in global memory, buffer: ``global load a``, ``shared store``.
@@ -24,7 +24,7 @@ class Access:
         requests: warp-wide ones, for each 32 multiply-adds of a product (each 32 results where ``what`` stores
             results), or each 32 elements that are moved or added up.
         sectors: 32-byte pieces of global memory, for each request. 4 is a line of 128 bytes.
-        conflict: wavefronts over the fewest possible in shared memory; 1 is free of bank conflicts.
+        conflict: wavefronts in shared memory, relative to the fewest possible; 1 means no bank conflicts.
         code: part of the source line, where several lines do the same.
     """
 

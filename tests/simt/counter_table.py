@@ -1,6 +1,6 @@
-"""What every CUDA row of the kernel table is for, in counters: TABLE, which test_counters.py checks.
+"""States in counters what every CUDA row of the kernel table is for. test_counters.py checks TABLE.
 
-A new kernel needs an entry: what each of its accesses to memory is meant to be. Those of GEMM are in
+A new kernel needs an entry with its intended memory accesses. The entries of GEMM are in
 counter_table_gemm.py.
 """
 
@@ -14,7 +14,7 @@ from counter_table_gemm import GEMM
 
 # --- transpose
 
-# Lanes down a column of 32-element rows: how many meet in one bank, by the bytes of an element.
+# For lanes along a column of 32-element rows: how many access the same bank, by element size.
 COLUMN_CONFLICT = {1: 8, 2: 16, 4: 32, 8: 16, 16: 8}
 
 

@@ -29,7 +29,8 @@ def naive(strided: bool) -> Callable[[int], list[Access]]:
 
 
 def tiled(s: int) -> list[Access]:
-    """Of a tile 32 wide, an element that was read once serves 32 multiply-adds; each still reads two from it."""
+    """In a tile 32 wide, an element read once from global memory serves 32 multiply-adds. Each multiply-add
+    still reads two elements from the tile."""
     return [
         Access("global load a", s, requests=Fraction(1, 32), sectors=s),
         Access("global load b", s, requests=Fraction(1, 32), sectors=s),
@@ -40,7 +41,7 @@ def tiled(s: int) -> list[Access]:
 
 
 def thread_tile(padded: bool) -> Callable[[int], list[Access]]:
-    """4 + 4 values serve 16 multiply-adds. Lanes stand in 4 rows of A, which share a bank unless padded."""
+    """4 + 4 values serve 16 multiply-adds. Lanes read 4 rows of A, which share a bank unless padded."""
     return lambda s: [
         Access("global load a", s, requests=Fraction(1, 64), sectors=s),
         Access("global load b", s, requests=Fraction(1, 64), sectors=s),
@@ -56,7 +57,8 @@ def thread_tile(padded: bool) -> Callable[[int], list[Access]]:
 def wide(s: int) -> list[Access]:
     """16 bytes an access: 8 + 8 values serve 64 multiply-adds.
 
-    B widens on its way to shared memory: of lanes side by side, each writes the first of that many vectors.
+    B is widened on its way to shared memory, so one lane writes several vectors. Adjacent lanes write their
+    first vectors together.
     """
     widened = sum_of(s) // s
     return [
@@ -74,7 +76,7 @@ def wide(s: int) -> list[Access]:
 def small_tiles(side: int) -> Callable[[int], list[Access]]:
     """Level 4's accesses, each element once for a block tile; a thread has 4 + 4 values for 16 multiply-adds.
 
-    What widens on its way to shared memory takes twice as many wavefronts as its bytes.
+    An operand that is widened on its way to shared memory takes twice as many wavefronts as its bytes.
     """
     return lambda s: [
         Access("global load a", 16, requests=Fraction(s, 16 * side), sectors=16),
@@ -96,7 +98,7 @@ def float4(whole: bool) -> Callable[[int], list[Access]]:
     return lambda s: [
         Access("global load a", 4, requests=Fraction(1, 64), sectors=4),
         Access("global load b", 4, requests=Fraction(1, 64), sectors=4),
-        # A is turned on its way: rows of 68 words meet in 4 banks.
+        # A is transposed on its way: rows of 68 words share 4 banks.
         Access("shared store", 4, requests=Fraction(2, 64), conflict=(4 + 1) / 2 if whole else 1),
         Access("shared load", 16 if whole else 4, requests=Fraction(2 if whole else 8, 16), conflict=1),
         Access("global store out", 4, requests=1, sectors=16),
@@ -222,12 +224,13 @@ WMMA = by_warps((128, 128), Access("shared load", 2, conflict=1, code="wmma_load
 MMA_SYNC = by_warps(
     (128, 256), Access("shared ldmatrix", 16, requests=Fraction(8, 64 * 64 * 16 // 32), conflict=1)
 )
-# No fragments: wgmma reads the tiles itself. Of sums, each request brings 4 a lane.
+# No fragments: wgmma reads the tiles itself. Each request for sums brings 4 per lane.
 SMALL_TILE = by_warps((64, 64), Access("shared load", 16, conflict=1))
 
 
 def direct(s: int) -> list[Access]:
-    """Each element once for a tile of 32 x 32: of 8 rows of A four neighbours, of 4 rows of B eight.
+    """Each element is read once for a tile of 32 x 32: four adjacent ones of 8 rows of A, eight of 4 rows of
+    B.
 
     Only sums pass through shared memory.
     """

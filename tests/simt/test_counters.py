@@ -1,6 +1,6 @@
-"""The counters of every CUDA row, on the simulator, against what counter_table.py says that the row is for.
+"""Compares the counters of every CUDA row on the simulator with counter_table.py.
 
-What the simulator counts is held against the hardware by tools/ncu_check.py.
+tools/ncu_check.py compares the simulator's counters with the hardware's.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def explain(op: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> L
 
 
 def units(access: Access, shape: tuple[int, ...]) -> Fraction:
-    """What ``Access.requests`` counts for."""
+    """The unit in which ``Access.requests`` counts."""
     if len(shape) == 2 or access.what == "global store out":
         return Fraction(shape[0] * shape[1], 32)
     return Fraction(shape[0] * shape[1] * shape[2], 32)
 
 
 def counted(sites: list[Site]) -> str:
-    """A line for each: where in the source, and what came."""
+    """A line for each site: its place in the source, and its counters."""
 
     def line(site: Site) -> str:
         of = {"sectors": site.sectors_per_request, "times the fewest wavefronts": site.conflict}
@@ -70,7 +70,7 @@ def counted(sites: list[Site]) -> str:
 
 
 def faults(access: Access, sites: list[Site], row: Row) -> Iterator[str]:
-    """What was expected of these accesses, and what came, where the two differ."""
+    """The differences between the expected and the counted accesses."""
     requests = sum(site.requests for site in sites)
     if access.bytes is not None and (came := {site.bytes for site in sites}) != {access.bytes}:
         yield f"{access.bytes} bytes a lane were expected, and {sorted(came)} came"
@@ -174,7 +174,7 @@ def test_each_rung_of_gemm_reads_less():
 
 
 def loaded_by_thread(op: str, name: str) -> float:
-    """Bytes that a thread asks for: all of them before it uses the first."""
+    """The bytes that a thread requests before it uses the first."""
     row = TABLE[op, name]
     launch = explain(op, name, row.shape, F32)
     loads = [site for site in launch.sites if site.space == "global" and site.kind in ("load", "cp.async")]
@@ -182,7 +182,7 @@ def loaded_by_thread(op: str, name: str) -> float:
 
 
 def runs(op: str, name: str) -> int:
-    """Pieces of consecutive bytes that a warp's request for A is made of."""
+    """The number of contiguous parts in a warp's request for A."""
     row = TABLE[op, name]
     launch = explain(op, name, row.shape, F32)
     (site,) = (site for site in launch.sites if site.what.startswith("load a"))
@@ -202,7 +202,8 @@ def test_higher_rungs_have_more_bytes_in_flight():
 
 
 def test_odd_rows_are_read_by_lines():
-    """What level 6 of transpose is for: rows that begin anywhere still come 16 aligned bytes at a time."""
+    """The purpose of level 6 of transpose: rows at any address are still read in aligned units of 16
+    bytes."""
     rows, cols = 512, 513
     below = explain("transpose", "saturating", (rows, cols), F32)
     launch = explain("transpose", "pipelined", (rows, cols), F32)
@@ -219,7 +220,7 @@ def test_odd_rows_are_read_by_lines():
 @pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.int8], ids=str)
 @pytest.mark.parametrize(("shape", "layout"), [((64, 1, 512), "NN"), ((1, 64, 512), "NT")], ids=str)
 def test_narrow_reads_vectors_beside_a_single_column(shape, layout, dtype):
-    """A column's own stride, which no address has a part in, does not keep both from whole 16 bytes along k."""
+    """The stride of a single column has no effect, so it must not prevent 16-byte accesses along k."""
     trans_a, trans_b = (mark == "T" for mark in layout)
     report = fastgemm.explain(
         "gemm", kernel="narrow", shape=shape, dtype=dtype, trans_a=trans_a, trans_b=trans_b
@@ -245,7 +246,7 @@ def test_columns_of_a_tile_depend_on_how_c_is_stored(slack, n, columns):
 
 
 def test_narrow_stores_a_column_as_it_does_a_row():
-    """Of blocks that share k, too: no row of one element is filled up to 16 bytes in the workspace."""
+    """Also by blocks that share k: rows of one element are not padded to 16 bytes in the workspace."""
 
     def launched(a, b):
         with simulated_launches(multiprocessors=132) as launches:

@@ -15,7 +15,7 @@ HEADER = struct.Struct("<IIQQQQ")  # of a section: name, type, flags, address, o
 
 
 def sections(elf: bytes) -> dict[str, tuple[int, int]]:
-    """Flags and bytes in the file of the sections of a 64-bit ELF file, by name."""
+    """The sections of a 64-bit ELF file by name, each with its flags and its size in the file."""
     (start,) = struct.unpack_from("<Q", elf, 40)
     step, count, names = struct.unpack_from("<HHH", elf, 58)
     found = [HEADER.unpack_from(elf, start + i * step) for i in range(count)]

@@ -1,8 +1,8 @@
-"""No launch asks for more shared memory than a block may have on the GPUs that its row is for.
+"""No launch requests more shared memory than a block may have on the GPUs that its row supports.
 
-Launchers run here as they do for a GPU of each kind, and no block does: the simulator refuses a launch whose
-dynamic shared memory is too large, and static shared memory is that of the machine code. Launchers choose their
-tiles by the problem: small ones, such as fill a GPU, with a narrow side, with a long sum.
+Launchers run as for a GPU of each kind, but no block runs. The simulator refuses a launch with too much
+dynamic shared memory; static shared memory is read from the machine code. Launchers choose their tiles by the
+problem, so there are small problems, problems that fill a GPU, narrow ones, and long sums.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from reference import by_name, needs_simulator, row_id, simulated_rows
 
 pytestmark = needs_simulator
 
-# What a block may have, by compute capability: CUDA C++ Programming Guide, "Technical Specifications per Compute
-# Capability". 8.0 stands for 8.7 as well, 8.6 for 8.9, 9.0 for 10.x and 11.0, 12.0 for 12.1.
+# The shared memory that a block may have, by compute capability: CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability". 8.0 stands for 8.7 as well, 8.6 for 8.9, 9.0 for 10.x and 11.0, 12.0
+# for 12.1.
 LIMITS = {80: 163 << 10, 86: 99 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
 SHAPES = ((96, 80, 136), (2048, 1536, 320), (8, 2048, 1024), (2048, 3, 520), (64, 64, 4096), (999, 1001, 200))
 OPERATIONS = {"transpose": fastgemm.transpose, "add": fastgemm.add}
@@ -29,7 +30,7 @@ ROWS = {key: row for key, row in ROWS.items() if row.role != "shortcut"}  # whic
 
 
 def launches(capability: int, call: Any, *operands: Any, **options: Any) -> list[dict[str, Any]]:
-    """What a call launches on a GPU of this compute capability, none of which runs."""
+    """The launches of a call on a GPU of this compute capability. None of them runs."""
     simulator = load_simulator()
     simulator.begin(False, True, multiprocessors=64, max_blocks=0, capability=capability, run=False)
     try:

@@ -77,7 +77,7 @@ def operands(m, n, k, dtype, layout, slack=0):
 
 
 def least_k(kernel, dtype):
-    """What a row that rejects short sums needs besides."""
+    """The least k of a row that rejects short sums."""
     return 80 if kernel in ("bf16x6", "crt") and dtype == torch.float32 else 0
 
 
@@ -88,7 +88,8 @@ def layouts(*row):
 
 
 def some(sizes, *row):
-    """All by a kernel of one type or two, and every second, in turns, for each type by those of more."""
+    """All sizes for a kernel with one or two types. With more types, each type gets every second size, in
+    turns."""
     of_kernel = [each for each in ROWS if each[:2] == row[:2]]
     return sizes[of_kernel.index(row) % 2 :: 2] if len(of_kernel) > 2 else sizes
 
@@ -152,7 +153,7 @@ def test_gemm_batches_and_empty(gpu, kernel, dtype):
     check_gemm(*operands(130, 400, 0, dtype, LAYOUTS[0]), kernel=kernel)  # a wave of tiles, and some more
 
 
-# Of a kernel that runs twice, the second time.
+# The second run of kernels that run twice.
 @every(
     [
         row

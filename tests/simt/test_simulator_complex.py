@@ -1,4 +1,4 @@
-"""What stands before complex products, and complex products, on the simulator with all its checks."""
+"""Complex products, and the pass before them, on the simulator with all its checks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""float64, float32 and int64 by residues, on the simulator: what each number of moduli gives, which tiles go to
-float64's own tensor cores or to planes, and how a product is divided."""
+"""float64, float32 and int64 by residues, on the simulator: the accuracy of each number of moduli, the tiles
+that other kernels compute (float64's tensor cores, planes), and the division of a product into panels."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _error_of_product(x, y, product):
 
 
 def worst_error(result, a, b):
-    """In units of the norms of row and column."""
+    """The worst error relative to the norms of row and column."""
     high, low = exact(a, b)
     norms = a.norm(dim=1)[:, None] * b.norm(dim=0)[None]
     return (((result - high) - low).abs() / norms).max().item()
@@ -58,8 +58,9 @@ def worst_error(result, a, b):
 
 @pytest.mark.parametrize("precision", FLOAT64_PRECISIONS)
 def test_error_of_so_many_moduli(simulated, precision):
-    """Operands of norms of at least R / 2 in integers, each off by at most a half: at most 2 sqrt(K) / R together,
-    and the rounding of the result, which is all that is left from 16 moduli on."""
+    """Operands are scaled to integers with norms of at least R / 2, each with an error of at most one half.
+    Together the error is at most 2 sqrt(K) / R, plus the rounding of the result. From 16 moduli on only the
+    rounding remains."""
     k, moduli = 150, int(precision.removeprefix("crt"))
     a, b = operands(20, 30, k, torch.float64, random.choice(LAYOUTS))
     a, b = a * 2.0 ** torch.randint(-99, 99, (20, 1)), b * 2.0 ** torch.randint(-99, 99, (1, 30))
@@ -77,7 +78,8 @@ def test_more_accurate_than_sums_in_float64(simulated):
 
 
 def test_wide_exponents_are_summed_in_float64(simulated):
-    """Under ieee, componentwise: where large elements of a row meet small ones of a column, residues lose them."""
+    """With ieee, errors are componentwise. Residues are not accurate where large elements of a row meet small
+    ones of a column."""
     a, b = torch.zeros(3, 40, dtype=torch.float64), torch.zeros(40, 5, dtype=torch.float64)
     a[:, :20], a[:, 20:] = 1.0, 2.0**-60
     b[:20], b[20:] = 2.0**-70, 3.0
@@ -126,7 +128,7 @@ def test_int64_is_exact_over_the_whole_range(simulated):
 
 
 def test_int64_of_a_long_k_takes_another_modulus():
-    """Of the largest magnitudes, so that 18 moduli would wrap."""
+    """Operands have the largest magnitudes, so that 18 moduli would wrap."""
     with simulated_launches(count=False):
         a = torch.full((2, 11200), -(2**63), dtype=torch.int64)
         a[1] = 2**63 - 1
@@ -140,13 +142,13 @@ def float32_operands(m, n, k):
 
 
 def float32_errors(result, a, b):
-    """Componentwise, in units of float32's rounding."""
+    """Componentwise errors, in units of float32's rounding."""
     magnitudes = a.double().abs() @ b.double().abs()
     return ((result.double() - a.double() @ b.double()).abs() / magnitudes).max().item() * 2**24
 
 
 def test_float32_is_more_accurate_than_sums_in_float32(simulated):
-    """All that is left is the rounding of the result, which a sum of random signs has small."""
+    """The only error is the rounding of the result, which is small in a sum of random signs."""
     a, b = float32_operands(40, 50, 600)
     a, b = a * 2.0 ** torch.randint(-60, 60, (40, 1)), b * 2.0 ** torch.randint(-60, 60, (1, 50))
     assert float32_errors(check_gemm(a, b, kernel="crt"), a, b) < 0.5 * float32_errors(a @ b, a, b)
@@ -154,7 +156,7 @@ def test_float32_is_more_accurate_than_sums_in_float32(simulated):
 
 
 def test_float32_tiles_of_wide_exponents_are_left_to_planes(simulated):
-    """Where large elements of a row meet small ones of a column: as bf16x6 computes them, but no others."""
+    """bf16x6 computes the tiles where large elements of a row meet small ones of a column, and no others."""
     a, b = float32_operands(150, 300, 100)
     a, b = a.clone(), b.clone()
     a[:3, :50], a[:3, 50:] = 1.0, 2.0**-40
@@ -180,7 +182,7 @@ def test_float32_special_values_and_extreme_rows(simulated):
 
 
 def test_float32_panels(divided):  # noqa: F811
-    """Panels of residues, and within them panels of planes for the tiles that are left."""
+    """Panels of residues, and within them panels of planes for the remaining tiles."""
     a, b = float32_operands(300, 520, 96)
     a, b = a.clone(), b.clone()
     c = torch.randn(300, 520)

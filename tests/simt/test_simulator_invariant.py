@@ -1,4 +1,5 @@
-"""The row ``invariant`` on the simulator: what it launches for how many rows, and that their bits stay."""
+"""The row ``invariant`` on the simulator: which kernels it launches for how many rows, and that bits do not
+change."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ EVERY_TYPE = [*HALF, (torch.float32, None), (torch.float32, "tf32"), (torch.floa
 
 
 def launched(m: int, n: int, k: int, dtype: torch.dtype, capability: int = 90, precision: str | None = None):
-    """The kernels that a product launches on a GPU, none of which runs, and their blocks."""
+    """The kernels that a product launches on a GPU, and their blocks. None of them runs."""
     a, b = torch.zeros(m, k, dtype=dtype), torch.zeros(n, k, dtype=dtype)
     simulator = load_simulator()
     simulator.begin(True, True, multiprocessors=132, max_blocks=0, capability=capability, run=False)
@@ -64,7 +65,8 @@ def same_bits(x: Tensor, y: Tensor) -> bool:
 
 
 def check_rows(product: Callable[[Tensor], Tensor], a: Tensor, parts: Sequence[list[int]]) -> Tensor:
-    """``product(a)``, whose rows are those of products of parts of them; to be called while a GPU is simulated."""
+    """Checks that products of some of the rows equal the rows of ``product(a)``, and returns it. A GPU must
+    be simulated."""
     whole = product(a)
     for rows in parts:
         assert same_bits(product(a[rows]), whole[rows]), rows
@@ -97,7 +99,7 @@ def small_rows(a, b):
 
 
 def wide_rows(a, b):
-    """A row that no scale fits: its sums are computed again."""
+    """A row for which no scale fits, so that its sums are computed again."""
     a[5, 0], a[5, 3] = 1e30, 1e-42
 
 
@@ -109,7 +111,7 @@ def wild_rows(a, b):
     "change, trans_b, alpha", pairs([small_rows, wide_rows, wild_rows], [False, True], [1, 0.3, 1e20])
 )
 def test_planes_have_the_same_bits_wherever_they_are_cut(change, trans_b, alpha):
-    """By decode_planes and, of 300 rows, by bf16x6."""
+    """Computed by decode_planes, and for 300 rows by bf16x6."""
     a, b = torch.randn(300, 130), torch.randn(50, 130)
     change(a, b)
     b = b if trans_b else b.mT.contiguous()
@@ -167,7 +169,7 @@ def test_batches_of_planes(shared):
 
 @pytest.mark.parametrize("n", [40, 130, 500])
 def test_tf32_of_few_rows(n):
-    """By decode, and of many rows by wgmma_specialized."""
+    """Computed by decode, and for many rows by wgmma_specialized."""
     a, b = torch.randn(400, 136), torch.randn(n, 136)
     product = lambda x: fastgemm.gemm(x, b, trans_b=True, precision="tf32", invariant=True)  # noqa: E731
     with fastgemm.simulate():

@@ -1,5 +1,5 @@
-"""Layers on the simulator, with all its checks: by every row that applies the epilogue itself, where no pass
-follows, and by the pass after the others."""
+"""Layers on the simulator, with all its checks. Every row that applies the epilogue itself is tested without
+a pass; other rows are tested with the pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUNGS = [
 RUNGS += ["warp_specialized"]
 STEPS = ["wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_overlapped"]
 PITFALLS = ["float4_padded68", "float4_padded65", "double_buffer_sync"]
-# What these do to float16 they do by other instructions than to bfloat16.
+# These use different instructions for float16 and bfloat16.
 HALF = [
     "wgmma_specialized",
     "mma_sync",
@@ -66,7 +66,8 @@ def choice(row: str) -> dict[str, str]:
 def launched(
     layout: tuple, activation: str | None, multiprocessors: int = 3, capability: int = 90, **options
 ) -> str:
-    """The kernel that a layer launched last, whose result was held to the bound: a pass would be it."""
+    """Checks a layer against the bound. Returns the kernel that it launched last, which would be the pass if
+    there is one."""
     with simulated_launches(multiprocessors, capability, count=False) as launches:
         check(*layout, activation, **options)
     return launches[-1]["kernel"]
@@ -238,7 +239,7 @@ def test_rows_of_invariant_layers_have_the_same_bits(dtype, activation):
     "row, capability", [(row, c) for row in [*FLOAT32, "cp_async", *BY_PRECISION] for c in gpus(row)]
 )
 def test_sums_that_are_not_finite(row, capability):
-    """They are computed again, and meet the epilogue once."""
+    """They are computed again, and the epilogue is applied once."""
     bound = {"rtol": 2e-5, "atol": 2e-4} if row != "bf16x3" else {"rtol": 1e-3, "atol": 1e-2}
     for (m, n, k), activation in (((140, 70, 100), "silu"), ((20, 40, 3000), "relu"), ((33, 40, 100), None)):
         x, w, b, r = layer(m, n, k, F32, "cpu", residual=True)
@@ -257,7 +258,7 @@ def test_sums_that_are_not_finite(row, capability):
 @capabilities
 @pytest.mark.parametrize("row", ["bf16x6", "crt", *BY_PRECISION])
 def test_panels_of_c(row, capability):
-    """Where planes of all of A and B find no room: each has its part of bias and residual."""
+    """Planes of all of A and B do not fit in memory; each panel has its part of bias and residual."""
     with room_for_planes(4e5), simulated_launches(capability=capability) as launches:
         check(*layer(300, 600, 160, F32, "cpu", residual=True), "gelu", **choice(row))
     found = [launch["kernel"] for launch in launches]

@@ -1,5 +1,5 @@
-"""Products by planes of float32 and of integers: what no plane holds, sums that overflow, tiles that blocks share,
-by wgmma (an H200) and by mma.sync (an RTX 4090)."""
+"""Products by planes of float32 and of integers: values that no plane can hold, sums that overflow, and tiles
+that blocks share, by wgmma (an H200) and by mma.sync (an RTX 4090)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_long_k(simulated, kernel):
 @pytest.mark.parametrize("beta", [0, -3])
 @pytest.mark.parametrize("kernel", FLOAT_SCHEMES)
 def test_special_values_in_any_quarter_of_a_strip(simulated, kernel, beta):
-    """Other warps of the strip leave it, too, for c may be the result, and is read again."""
+    """Other warps of the strip do not store either, because c may be the result and is read again."""
     m, n, k = 200, 300, 96
     a, b, c = torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)
     a[17, 40], a[150, 3] = math.inf, math.nan
@@ -156,7 +156,7 @@ def test_tiles_that_blocks_share(simulated, kernel, size, layout):
 
 @pytest.mark.parametrize("kernel", [*SCHEMES, "bf16x6_fused", "wgmma_specialized"])
 def test_batches_that_share(kernel):
-    """An operand, or c: it stands in the same memory for all matrices of the batch, or is the result's own."""
+    """All matrices of a batch share an operand or c, or c is the result itself."""
     dtype = SCHEMES.get(kernel, F32)
     a, b = random_tensor(3, 72, 96, dtype=dtype), random_tensor(3, 96, 144, dtype=dtype)
     c = random_tensor(3, 72, 144, dtype=result_dtype(dtype))
@@ -211,7 +211,7 @@ def test_fused_sums_as_by_wgmma(layout):
     ("multiprocessors", "layout"), [(3, LAYOUTS[0]), (128, LAYOUTS[0]), (3, LAYOUTS[3])], ids=row_id
 )
 def test_fused_is_accurate(multiprocessors, layout):
-    """Of positive numbers; sums one after the other err by 60 units here."""
+    """Operands are positive. Sums taken one after the other would err by 60 units here."""
     a, b = (x.abs() for x in operands(40, 50, 5000, F32, layout))
     with simulated_launches(multiprocessors, 89, count=False):
         result = fastgemm.matmul(a, b, kernel="bf16x6_fused")

@@ -1,5 +1,5 @@
-"""How a product whose planes take too much memory is divided, on the simulator: into panels of C,
-pieces of a batch and groups of segments of k."""
+"""The division of products whose planes need too much memory, on the simulator: into panels of C, parts of a
+batch, and groups of segments of k."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = needs_simulator
 
 @contextlib.contextmanager
 def room_for_planes(count):
-    """Products are divided whose planes take more than 2 GiB: here, more than ``count`` bytes."""
+    """Products are divided if their planes take more than 2 GiB. Here the limit is ``count`` bytes."""
     library = ctypes.CDLL(load_simulator().path())
     room = ctypes.c_int64.in_dll(library, "fastgemm_most_plane_bytes")
     before, room.value = room.value, int(count)
@@ -39,7 +39,7 @@ def divided(request):
 
 
 def _divided(capability, count, a, b, c=None, *, in_place=False, **choice):
-    """What check_gemm() finds right with so much room for planes, and the kernels that were launched."""
+    """Checks a product with this limit for planes. Returns the result and the launched kernels."""
 
     def run():
         with simulated_launches(capability=capability) as launches:
@@ -60,7 +60,8 @@ SCHEMES = {
 
 
 def bytes_of_planes(kernel, k):
-    """Of 128 rows: what a tile has of A; of B it has that, or one and a half times as much."""
+    """The bytes of the planes of 128 rows, which is a tile's part of A. Its part of B is as large, or 1.5
+    times as large."""
     return 128 * -(-k // 32) * 32 * {"bf16x6": 6, "int16x4": 2}.get(kernel, 4)
 
 
@@ -68,7 +69,7 @@ def bytes_of_planes(kernel, k):
     ("kernel", "in_place", "size"), pairs(SCHEMES, [False, True], [(300, 420, 6), (420, 300, 4)])
 )
 def test_panels(divided, kernel, in_place, size):
-    """Of m and of n. No tile is shared here, so that each element is summed as it is in a single panel."""
+    """Panels along m and n. No tile is shared, so each element is summed as in a single panel."""
     (m, n, panels), dtype, k = size, SCHEMES[kernel], 101
     a, b = operands(m, n, k, dtype, random.choice(LAYOUTS), slack=random.choice((0, 3)))
     if kernel == "bf16x6":
@@ -84,7 +85,7 @@ def test_panels(divided, kernel, in_place, size):
         if dtype.is_floating_point
         else whole.equal(parts)
     )
-    tile, launches = divided(1000, a[:20], b[:, :30], c[:20, :30], **run)  # one tile's planes are made anyway
+    tile, launches = divided(1000, a[:20], b[:, :30], c[:20, :30], **run)  # one tile is the least
     assert kernel in launches and tile.shape == (20, 30)
 
 

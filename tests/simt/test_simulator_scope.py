@@ -1,4 +1,4 @@
-"""Transpose and add on the simulator, and what a simulation is: its levels, its threads, its end."""
+"""Transpose and add on the simulator, and the scope of a simulation: its levels, its threads, its end."""
 
 from __future__ import annotations
 

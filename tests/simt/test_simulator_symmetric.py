@@ -26,7 +26,7 @@ def matrix(*shape: int, dtype: torch.dtype, columns: bool = False) -> torch.Tens
 
 
 def launched(n: int, k: int, dtype: torch.dtype, multiprocessors: int = 3, **options: Any) -> list[str]:
-    """The kernels that a symmetric product launches on Hopper, none of which runs."""
+    """The kernels that a symmetric product launches on Hopper. None of them runs."""
     a = torch.zeros(n, k, dtype=dtype)
     simulator = load_simulator()
     simulator.begin(True, True, multiprocessors=multiprocessors, max_blocks=0, capability=90, run=False)
@@ -121,7 +121,7 @@ def test_simulated_hermitian(dtype, n, k):
 
 
 def test_bits_of_the_general_product():
-    """Where neither splits a sum."""
+    """Both have the same bits where neither splits a sum."""
     a = matrix(1300, 64, dtype=torch.bfloat16)
     with fastgemm.simulate():
         half = fastgemm.matmul(a, a.mT, **RUN)
@@ -148,7 +148,7 @@ def test_no_terms_simulated(gpu):
 
 
 def test_complex_numbers_that_begin_anywhere():
-    """At a multiple of a part, as memory from outside torch may."""
+    """Numbers aligned only for their parts, as in memory from outside torch."""
     a = torch.randn(70, 20, dtype=torch.complex128)
     memory = numpy.zeros(16 * 70 * 70 + 32, dtype=numpy.uint8)
     start = 8 + -memory.ctypes.data % 16

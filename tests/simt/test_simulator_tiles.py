@@ -1,5 +1,5 @@
-"""What the kernels of small, skinny and narrow products and those with tiles in a ring do besides: on many
-multiprocessors, with operands that are copied, with tiles that blocks share."""
+"""Further tests of the kernels for small, skinny and narrow products, and of kernels with tiles in a ring: on
+many multiprocessors, with copied operands, with tiles that blocks share."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ HOPPER, ADA, AMPERE = 90, 89, 80  # capabilities
 SMALLEST_BLOCK = 99 << 10  # bytes of shared memory that every GPU since sm_80 gives one
 # Sizes that fill many multiprocessors, by kernel.
 ON_MANY = {
-    # Both operands, one of them, and none of whole tiles; k that is cut; by wgmma and by mma.sync.
+    # Both operands, one or none in whole tiles, and a k that is split; by wgmma and by mma.sync.
     "small_tile": [(64, 128, 256), (64, 100, 128), (33, 192, 128), (128, 64, 700), (64, 64, 2048)],
-    # Tiles that blocks share, of which they have one stage or two, and for each block one or two of its own.
+    # Tiles that blocks share, with one or two stages for each, and one or two whole tiles per block.
     "skinny": [(70, 300, 700), (20, 300, 5000), (300, 9, 800), (16, 8000, 250), (5, 28000, 130)],
-    # Blocks that share k, of which the last has less; threads along rows only, along k only, and both.
+    # Blocks that share k, where the last has a smaller part; threads along rows only, along k only, and both.
     "narrow": [(3, 2, 60000), (2, 5, 49999), (1, 1, 4097), (1000, 8, 40), (16, 333, 1)],
     # Parts of k of equal and of different length, the last of which ends inside a stage.
     "split_k": [(60, 100, 9000), (140, 130, 4000), (7, 300, 5000)],
@@ -75,7 +75,7 @@ def test_skinny_takes_turns(side, layout, dtype):
 
 @pytest.mark.parametrize("dtype", [BF16, I8], ids=row_id)
 def test_skinny_batches(dtype):
-    """Matrices of their own, shared ones, and rows that are one in memory."""
+    """Batches with separate matrices, with a shared matrix, and with rows that form one matrix in memory."""
     a, b = random_tensor(5, 20, 200, dtype=dtype), random_tensor(5, 200, 300, dtype=dtype)
     c = random_tensor(5, 20, 300, dtype=result_dtype(dtype))
     with simulated_launches(FEW, ADA, count=False):
@@ -90,7 +90,8 @@ def test_skinny_batches(dtype):
     ("size", "layout"), [((4096, 1, 8200), LAYOUTS[0]), ((1, 4096, 8200), LAYOUTS[3])], ids=str
 )
 def test_narrow_adds_short_chains(size, layout):
-    """Of 512 numbers one after another, then of those sums: 4.5 u in 28 runs, and 9 u with chains of 1024."""
+    """Chains of 512 numbers are summed, then these sums. The error was 4.5 u in 28 runs, and 9 u with chains
+    of 1024."""
     a, b = (x.abs() for x in operands(*size, F32, layout))
     with simulated_launches(FEW, count=False):
         result = check_gemm(a, b, kernel="narrow")
@@ -137,7 +138,7 @@ def test_what_every_gpu_has(kernel, dtype, side, layout):
     ids=row_id,
 )
 def test_rows_that_begin_anywhere(kernel, dtype, layout, slacks):
-    """Operands of which one, the other or both are copied, in batches and where a batch shares one."""
+    """One or both operands are copied, also in batches and in batches that share an operand."""
     m, n, k = 150, 140, 171
     a, b = (operands(m, n, k, dtype, layout, slack)[i] for i, slack in enumerate(slacks))
     with simulated_launches(FEW, ADA, count=False):
@@ -199,14 +200,14 @@ def test_rows_of_whole_units(dtype, layout):
 
 @pytest.mark.parametrize("beta", [1, 2])
 def test_a_row_is_added_to_every_row(beta):
-    """Once it is a bias for wgmma_specialized, and no other number of times."""
+    """With beta = 1 the row is a bias for wgmma_specialized; with another beta it is not."""
     a, b = operands(35, 50, 64, BF16, (False, True))
     with simulated_launches(FEW, count=False):
         check_gemm(a, b, random_tensor(1, 50, dtype=BF16), beta=beta, kernel="wgmma_specialized")
 
 
 def test_c_of_whole_units_is_added_by_kernels_that_store_boxes():
-    """Of such a result wgmma_overlapped stores boxes, which c has no part in."""
+    """wgmma_overlapped stores such results in boxes without c, so other kernels must add c."""
     a, b = operands(144, 272, 96, BF16, (False, True))
     with simulated_launches(FEW, count=False):
         check_gemm(a, b, random_tensor(144, 272, dtype=BF16), beta=2, kernel="wgmma_overlapped")

@@ -1,4 +1,4 @@
-"""What nvcc made of the CUDA kernels, or why this machine cannot tell."""
+"""Registers and shared memory of the compiled CUDA kernels, or why this machine cannot tell."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fastgemm._explain.kernel_names import short_name
 
 
 def compiled_for(capability: str, function: str, kernel: str) -> resources.Resources:
-    """Registers and shared memory of a launched function. Of one that nvcc has not compiled: fails and says how it
-    is done, or skips where a tool for that is missing."""
+    """Registers and shared memory of a launched function. If nvcc has not compiled it, the test fails and
+    says how to compile it, or is skipped if a tool for that is missing."""
     found = resources.resources(function, capability)
     if found is None:
-        from check_sass import missing  # tools/ is not everywhere that tests run
+        from check_sass import missing  # here, because tests may run without tools/
 
         how = (
             f"KERNEL={kernel} tools/compile_cuda.sh && .venv/bin/python tools/check_sass.py --kernel {kernel}"

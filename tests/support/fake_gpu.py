@@ -1,4 +1,4 @@
-"""A GPU that is not there, for what ``fastgemm tune`` makes of measured times."""
+"""A simulated GPU, to test what ``fastgemm tune`` does with measured times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AMPERE = {
     "bandwidth": 2.039e12,
     "wgmma": False,
 }
-SECONDS = 1 / 32  # of the fake clock, for each problem
+SECONDS = 1 / 32  # of the fake clock, per problem
 
 
 def number_of(name: str) -> int:
@@ -35,8 +35,8 @@ def properties_of(name: str) -> dict[str, Any]:
 
 
 class FakeGpu:
-    """Its kernels take a multiple of what the constants that ship with fastgemm predict, the library one of what
-    it cannot go below; both with a little noise. Each problem takes SECONDS of its clock."""
+    """Its kernels take a multiple of the time that fastgemm's constants predict. The library takes a multiple
+    of its lower bound. Both have a little noise. Each problem takes SECONDS of its clock."""
 
     def __init__(
         self, name: str = "NVIDIA Test, 108 multiprocessors", factors: dict[str, float] | None = None
@@ -59,7 +59,7 @@ class FakeGpu:
         }
 
     def seconds(self, problem: Problem, kernel: str) -> float | None:
-        """Without noise; None where it does not take the problem, as no library does int32."""
+        """The time without noise; None if the kernel does not take the problem. No library takes int32."""
         if kernel == LIBRARY and problem[0] == "int32":
             return None
         if kernel in ("bf16x3", "fp16x3"):

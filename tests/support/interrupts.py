@@ -1,4 +1,4 @@
-"""Programs that get Ctrl-C while they compute."""
+"""Runs programs that get Ctrl-C while they compute."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-SOON = 30  # seconds, on a machine that does other things as well
-BEFORE = 2  # seconds that a program computes for until it is interrupted
+SOON = 30  # seconds, also on a busy machine
+BEFORE = 2  # seconds that a program computes before it is interrupted
 
 
 def interrupted(code: str, cwd: Path | None = None, **environment: str) -> tuple[int, str]:
-    """Exit code and stderr of a program of Python that says "ready", computes, and gets SIGINT."""
+    """Runs a Python program that prints "ready", computes, and gets SIGINT. Returns its exit code and
+    stderr."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], cwd=cwd, env=env, **pipes) as program:

@@ -1,8 +1,8 @@
-"""Layers with an epilogue, and what their results may err by: for the tests of fastgemm.linear.
+"""Layers with an epilogue, and the error bounds of their results, for the tests of fastgemm.linear.
 
-The reference is computed in float64. Sums are held to the bounds of the plain product (reference.py), which an
-activation carries on with a slope of at most 1.13; what it adds itself is a few units in the last place of
-float32 (docs/linear.md), and what a library's row rounds before the pass counts where one is named.
+The reference is computed in float64. Sums must obey the bounds of the plain product (reference.py). An
+activation multiplies their error by at most 1.13, its largest slope, and adds an error of a few units in the
+last place of float32 (docs/linear.md). If a library's row is named, its rounding before the pass is added.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ SLOPE = 1.13
 def layer(
     m: int, n: int, k: int, dtype: torch.dtype, device: str, *, bias: bool = True, residual: bool = False
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Operands whose sums have a deviation of 2, so that an activation sees all of its range."""
+    """Operands whose sums have a standard deviation of 2, so that the whole range of an activation is
+    used."""
     x = torch.randn(m, k, dtype=torch.float64)
     w = torch.randn(n, k, dtype=torch.float64) * 2 / math.sqrt(max(k, 1))
     b = torch.randn(n, dtype=torch.float64) if bias else None
@@ -46,7 +47,7 @@ def check(
     rounds_twice: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Runs fastgemm.linear, holds its result to the bound, and returns it."""
+    """Runs fastgemm.linear, checks its result against the bound, and returns it."""
     result = fastgemm.linear(x, w, b, activation=activation, residual=r, **options)
     wide = [None if t is None else t.detach().cpu().double() for t in (x, w, b, r)]
     x64, w64, b64, r64 = wide
@@ -77,10 +78,11 @@ def check(
 
 
 def check_cancelled(k: int, dtype: torch.dtype, device: str, activation: str, **options: Any) -> None:
-    """A 16-bit layer whose residual is minus the activation, rounded: what is left shows the activation's error.
+    """Checks a 16-bit layer whose residual is the rounded negative activation, so that the result is the
+    activation's error.
 
-    It may be float32's: 2^-20 of the activation and 2^-24 of the sum (docs/linear.md), beside the roundings of
-    K terms and the bias, and the one of the result.
+    The error may be that of float32: 2^-20 of the activation and 2^-24 of the sum (docs/linear.md). The
+    rounding errors of K terms, of the bias and of the result are added.
     """
     x, w, b, _ = layer(70, 136, k, dtype, device)
     x64, w64, b64 = (t.cpu().double() for t in (x, w, b))

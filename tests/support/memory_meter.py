@@ -1,4 +1,4 @@
-"""Memory that calls leave behind, to the byte."""
+"""Measures the memory that calls leak, to the byte."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 from collections.abc import Callable
 
 CALLS = 100_000
-FEWEST = CALLS // 80  # of what takes a millisecond
-PYTHON_BLOCK = 32  # what a block of Python's own allocator counts; malloc's smallest takes as much
-SETTLED = 1 << 14  # bytes that caches and tables may grow by, whatever the number of calls
-PER_CALL = 12  # bytes: one smallest block a call is found within FEWEST calls
+FEWEST = CALLS // 80  # for calls that take a millisecond
+PYTHON_BLOCK = 32  # bytes counted for a block of Python's own allocator; malloc's smallest block is as large
+SETTLED = 1 << 14  # bytes that caches and tables may grow once, independent of the number of calls
+PER_CALL = 12  # bytes; one smallest block per call is found within FEWEST calls
 
 libc = ctypes.CDLL(None)
 
 
 class Mallinfo2(ctypes.Structure):
-    """What glibc's malloc says of itself: https://man7.org/linux/man-pages/man3/mallinfo.3.html"""
+    """The statistics of glibc's malloc: https://man7.org/linux/man-pages/man3/mallinfo.3.html"""
 
     _fields_ = [
         *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
@@ -29,9 +29,10 @@ libc.mallinfo2.restype = Mallinfo2
 
 
 def held() -> int:
-    """Bytes in use: those that malloc counts, to the byte, and a block of Python's own allocator as 32.
+    """Bytes in use: those of malloc, and 32 for each block of Python's own allocator.
 
-    Unlike the resident memory of the process this sees one small object a call within some hundred calls.
+    Unlike the resident memory of the process, this shows one small object per call within a few hundred
+    calls.
     """
     gc.collect()
     libc.malloc_trim(0)
@@ -40,7 +41,7 @@ def held() -> int:
 
 
 def growth(call: Callable[[], object], calls: int) -> int:
-    """Bytes more in use after ``calls`` calls than before, less what may settle once."""
+    """How many bytes ``calls`` calls leave in use, minus what caches may grow once."""
     for _ in range(min(calls // 4, 2000)):
         call()
     before = held()

@@ -8,10 +8,11 @@ from typing import Any
 
 
 def pairs(*factors: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Cases, each with a value of every factor, such that any two values of two factors meet in one of them.
+    """Cases, each with one value of every factor. Any two values of two factors occur together in one of
+    them.
 
-    A fault depends on one value, or on two that meet; one that only three bring out is rare. The choice is greedy
-    and always the same.
+    Most faults depend on one value or on two together; faults that need three are rare. The choice is greedy
+    and deterministic.
     """
 
     def meetings(case: tuple[Any, ...]) -> set[Any]:

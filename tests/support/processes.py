@@ -1,4 +1,4 @@
-"""Programs that tests run in processes of their own."""
+"""Runs programs of tests in separate processes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ import fastgemm
 import pytest
 import torch
 
-# Seconds that a test waits for a process or a thread of its own: less than its own limit (conftest.py).
+# Seconds that a test waits for a process or thread that it started. Less than the limit of a test
+# (conftest.py).
 PATIENCE = 350
 
-# What a program that imports fastgemm may be told to use, and what its rows are then built for.
+# The values of FASTGEMM_CPU_ISA, and the instruction sets that rows are then built for.
 INSTRUCTION_SETS = {"baseline": "baseline", "avx2": "avx2", "avx512": "avx2 avx512"}
 
 
 def run_python(code_or_file: list[str], **environment: str) -> subprocess.CompletedProcess:
-    """A process of Python's own that imports what this one can import."""
+    """Runs Python in a new process that can import the same modules as this one."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
     return subprocess.run(
         [sys.executable, *code_or_file], env=env, capture_output=True, text=True, timeout=PATIENCE
     )
 
 
-# Imports torch once, and forks for each program that it is sent, as long as torch has no threads.
+# Imports torch once, and forks for each program that it receives. torch must not have threads yet.
 _FORKS = """
 import gc, json, os, sys, torch
 gc.freeze()  # else a fork that ends copies and visits all that torch has made
@@ -53,18 +54,19 @@ exec(code, {"__name__": "__main__"})
 
 @functools.cache
 def _forks() -> subprocess.Popen:
-    """It ends with this process, which holds its standard input."""
+    """The process that forks. It ends with this process, which holds its standard input."""
     return subprocess.Popen(
         [sys.executable, "-c", _FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
 def run_forked(code: str, **environment: str) -> subprocess.CompletedProcess:
-    """A program in a process of its own that finds torch imported already, which takes most of a start.
+    """Runs a program in a new process in which torch is already imported. Importing it takes most of the
+    start-up time.
 
     ``run_python`` is for programs that change how torch itself is imported.
     """
-    if torch.cuda.is_available():  # which does not survive a fork
+    if torch.cuda.is_available():  # CUDA does not survive a fork
         return run_python(["-c", code], **environment)
     forks = _forks()
     with tempfile.TemporaryDirectory() as out:
@@ -72,7 +74,7 @@ def run_forked(code: str, **environment: str) -> subprocess.CompletedProcess:
         try:
             print(json.dumps(task), file=forks.stdin, flush=True)
             status = int(forks.stdout.readline())
-        except BaseException:  # such as the end of the test's time: it would answer the next test
+        except BaseException:  # such as the test's time limit; a late answer would go to the next test
             forks.kill()
             _forks.cache_clear()
             raise
@@ -81,7 +83,7 @@ def run_forked(code: str, **environment: str) -> subprocess.CompletedProcess:
 
 
 def run_with_instruction_set(isa: str, program: Path) -> subprocess.CompletedProcess:
-    """Runs a program whose kernels are those of an instruction set, or skips where the processor lacks it."""
+    """Runs a program with the kernels of an instruction set; skips the test if the processor lacks it."""
     features = fastgemm.build_info()["cpu_features"]
     if not set(INSTRUCTION_SETS[isa].split()) - {"baseline"} <= set(features.split()):
         pytest.skip(f"this processor has no {isa}: {features}")
@@ -91,7 +93,8 @@ def run_with_instruction_set(isa: str, program: Path) -> subprocess.CompletedPro
 
 
 def copy_of_package(folder: Path, *libraries: str) -> Path:
-    """The package's Python files, with only the libraries named: of a wheel's modules those for every Python."""
+    """Copies the package's Python files, with only the named libraries. In a wheel, these have modules for
+    every Python."""
     source = Path(fastgemm.__file__).parent
     target = folder / "fastgemm"
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.so", "__pycache__", "csrc"))

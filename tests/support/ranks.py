@@ -1,7 +1,7 @@
-"""Processes that run checks together, as the ranks of a torch.distributed process group.
+"""Processes that run checks together as the ranks of a torch.distributed process group.
 
-They are started once and kept, since starting them takes seconds. A rank that does not answer ends all of them: it
-may wait in a collective for one that has failed. The next check starts new ones.
+They are started once and kept, because starting takes seconds. If a rank does not answer, all are ended: it
+may wait in a collective for a rank that failed. The next check starts new ones.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 START_SECONDS = CHECK_SECONDS = 150  # a busy machine imports torch slowly; both are less than a test's limit
-GRACE_SECONDS = 3  # for the other ranks, once one has failed
-# gloo looks up the host's own name otherwise, which a machine without a network cannot.
+GRACE_SECONDS = 3  # for the other ranks after one has failed
+# Otherwise gloo looks up the host's name, which fails without a network.
 LOOPBACK = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
 
 
@@ -50,11 +50,11 @@ def _serve(rank: int, count: int, device: str, store: str, pipe: Any) -> None:
         except BaseException:
             pipe.send(traceback.format_exc())
     dist.destroy_process_group()
-    os._exit(0)  # as examples/tensor_parallel.py does, for the same reason
+    os._exit(0)  # as in examples/tensor_parallel.py, for the same reason
 
 
 class Ranks:
-    """``count`` processes on one kind of device; ``run`` calls a module's function on all of them."""
+    """``count`` processes for one kind of device. ``run`` calls a function of a module in all of them."""
 
     def __init__(self, count: int, device: str):
         self.count, self.device = count, device
@@ -63,7 +63,7 @@ class Ranks:
         self._pipes: list[Any] = []
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("forkserver")  # which imports torch once for all ranks
+        context = multiprocessing.get_context("forkserver")  # imports torch once for all ranks
         context.set_forkserver_preload(["torch.distributed"])
         store = os.path.join(self._folder.name, str(time.monotonic_ns()))
         for rank in range(self.count):
@@ -77,7 +77,8 @@ class Ranks:
         self._collect(START_SECONDS)
 
     def run(self, check: Callable[..., None], *arguments: Any) -> None:
-        """Calls ``check(*arguments)`` on every rank; raises AssertionError with what the ranks that failed say."""
+        """Calls ``check(*arguments)`` on every rank. Raises AssertionError with the messages of the ranks
+        that failed."""
         if not self._processes:
             self._start()
         for pipe in self._pipes:

@@ -1,17 +1,17 @@
-"""What a right result is.
+"""Defines which results are right.
 
-References are computed on the CPU in float64, or exactly for integers, modulo the range of the result. A
-floating-point result is right when every component obeys
+References are computed on the CPU in float64; for integers they are exact, modulo the range of the result. A
+floating-point result is right if every component obeys
 
     |result - reference| <= (2 u (sqrt(K) + 3) + 2 u_in min(1, 16 / sqrt(K))) (|alpha| |A| |B| + |beta| |C|)
                             + u_out |reference|
 
-where u is the unit roundoff of the accumulator, u_in is 2**-11 where float32 operands are rounded to tf32 (and
-0 elsewhere), and the last term is there when the result is rounded to a narrower type. Errors of a sum of K
-terms in any order stay within K u; rounding errors being as good as random, a few times sqrt(K) u is what right
-kernels need and wrong ones miss. Those of operands do not add up from product to product, hence their
-16 / sqrt(K), without which one term left out of 20 000 is not noticed. A NaN is wrong unless the reference has
-one there; so is an infinity.
+where u is the unit roundoff of the accumulator. u_in is 2**-11 if float32 operands are rounded to tf32, else
+0. The last term is present if the result is rounded to a narrower type. The error of a sum of K terms, in any
+order, is at most K u. But rounding errors are nearly random, so right kernels need only a few times sqrt(K)
+u, and wrong kernels exceed it. The rounding errors of operands are random, too, from product to product,
+hence the factor 16 / sqrt(K). Without it, one missing term of 20 000 would not be noticed. A NaN or an
+infinity is wrong unless the reference has one at the same place.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ DTYPES = FLOATS + INTEGERS
 
 UNIT_ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
 SENTINEL = 0x5A
-# The error of one product of float32 operands, relative to |a| |b|, where it is not rounded once: tf32 has
-# float16's 11 bits of each; planes do not hold all of a and b, and the product of the last ones is left out.
+# The error of one product of float32 operands, relative to |a| |b|, beyond a single rounding. tf32 keeps 11
+# bits of each operand. The planes of bf16x3 and fp16x3 do not hold all of a and b, and the product of the
+# last planes is omitted.
 OPERAND_ROUNDING = {"tf32": 2 * 2**-11, "bf16x3": 3 * 2**-16, "fp16x3": 3 * 2**-22}
 
 
@@ -46,7 +47,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 
 def result_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Of a kernel that takes operands of this dtype."""
+    """The default result dtype for operands of this dtype."""
     return torch.int32 if dtype in (torch.int8, torch.uint8, torch.int16) else dtype
 
 
@@ -55,7 +56,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def devices() -> list[str]:
-    """The devices that tests over the kernel table run on: ``cpu``, and ``cuda`` where a kernel can use it."""
+    """The devices for tests over the kernel table: ``cpu``, and ``cuda`` if a kernel can use it."""
     usable = torch.cuda.is_available() and any(row.available for row in fastgemm.kernels(device="cuda"))
     return ["cpu", "cuda"] if usable else ["cpu"]
 
@@ -64,7 +65,8 @@ DEVICES = devices()
 LIBRARY_LEVEL = 7
 LEVEL = {(row.op, row.device, row.name): row.level for row in fastgemm.kernels()}
 
-# A build that has lost the simulator by accident fails its tests; one that was told to do without skips them.
+# If a build lacks the simulator by accident, these tests fail. If it was built without on purpose, they are
+# skipped.
 needs_simulator = pytest.mark.skipif(
     os.environ.get("FASTGEMM_SIMT") == "0", reason="built with FASTGEMM_SIMT=0"
 )
@@ -74,7 +76,7 @@ needs_simulator = pytest.mark.skipif(
 def simulated_launches(
     multiprocessors: int = 3, capability: int = 90, count: bool = True
 ) -> Iterator[list[dict]]:
-    """As ``fastgemm.simulate()``; afterwards the list holds what was launched."""
+    """Like ``fastgemm.simulate()``. Afterwards the list holds the launches."""
     simulator = load_simulator()
     simulator.begin(
         count=count,
@@ -90,12 +92,12 @@ def simulated_launches(
         launches += simulator.end()
 
 
-# The test makes its tensors on each device in turn (conftest.py).
+# The test runs once per device and makes its tensors there (conftest.py).
 every_device = pytest.mark.parametrize("device", DEVICES)
 
 
 def rows(op: str, *only: str) -> list[tuple[str, str, torch.dtype]]:
-    """(device, kernel, dtype) for every row of the table that can run here, of dtypes that arithmetic works on."""
+    """(device, kernel, dtype) for every row of the table that can run here, for arithmetic dtypes."""
     return [
         (device, row.name, dtype)
         for device in only or DEVICES
@@ -106,12 +108,12 @@ def rows(op: str, *only: str) -> list[tuple[str, str, torch.dtype]]:
 
 
 LIBRARIES = ("torch", "cublas", "cublaslt")
-# One dtype for each width of an element.
+# One dtype for each element size.
 TRANSPOSED = (torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128)
 
 
 def simulated_rows(op: str) -> list[tuple[str, torch.dtype]]:
-    """(kernel, dtype) of every CUDA row that is a kernel of this project, whether or not there is a GPU."""
+    """(kernel, dtype) of every CUDA row that is a kernel of this project, with or without a GPU."""
     return [
         (row.name, dtype)
         for row in fastgemm.kernels(op, "cuda")
@@ -125,8 +127,8 @@ PRECISION = {row.name: row.precision for row in fastgemm.kernels("gemm", "cuda")
 
 
 def by_name(kernel: str, dtype: torch.dtype) -> dict[str, object]:
-    """The arguments that choose a GEMM row: its name, and the precision without which it takes no float32, or the
-    result without which int16 is widened to int64."""
+    """The arguments that choose a GEMM row: its name, and what else it needs. Some rows take float32 only
+    with a given precision, and int16 only with a given result dtype."""
     precision = PRECISION.get(kernel, "ieee")
     if dtype == torch.int16:
         return {"kernel": kernel, "out_dtype": torch.int32}
@@ -136,9 +138,9 @@ def by_name(kernel: str, dtype: torch.dtype) -> dict[str, object]:
 
 
 def levels(op: str, device: str) -> list[int]:
-    """The levels that can run here, whatever the dtype, at torch's default precision.
+    """The levels that can run here with any dtype, at torch's default precision.
 
-    Level 7 takes what its libraries do not from others.
+    Level 7 uses other kernels for what its libraries do not take.
     """
     taken: dict[int, set[torch.dtype]] = {}
     for row in fastgemm.kernels(op, device):
@@ -151,14 +153,14 @@ def levels(op: str, device: str) -> list[int]:
 
 
 def is_library(op: str, device: str, kernel: str) -> bool:
-    """Whether a row is a vendor's library or torch, which need not take every problem."""
+    """Whether a row is a vendor library or torch. These need not take every problem."""
     return LEVEL[op, device, kernel] == LIBRARY_LEVEL
 
 
 @contextlib.contextmanager
 def refusal_allowed(op: str, device: str, kernel: object) -> Iterator[None]:
-    """Ends its block where a library on a GPU says that it does not take the problem (int8 and odd sizes, say),
-    and where sums are too short for bf16x6, which crt leaves tiles of float32 to."""
+    """Ends its block without an error if a library on a GPU refuses the problem (for example int8 with odd
+    sizes), or if k is too small for bf16x6 (crt passes float32 tiles to it)."""
     try:
         yield
     except RuntimeError as refusal:
@@ -173,7 +175,7 @@ def row_id(value: object) -> str | None:
 
 
 def kernels_that_ran(call: Callable[[], object], op: str = "gemm") -> list[str]:
-    """The names of the kernels that the calls of ``op`` inside ``call`` ran, as torch's profiler reports them."""
+    """The names of the kernels that calls of ``op`` inside of ``call`` ran, from torch's profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         call()
     found = [re.fullmatch(rf"fastgemm\.{op}\[(\w+)\]", event.name) for event in profile.events()]
@@ -188,14 +190,14 @@ def random_tensor(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def poisoned(*shape: int, dtype: torch.dtype) -> Tensor:
-    """A tensor in which an element that was never written shows."""
+    """A tensor in which unwritten elements are recognized."""
     if dtype.is_floating_point:
         return torch.full(shape, math.nan, dtype=dtype)
     return torch.full(shape, SENTINEL, dtype=dtype)
 
 
 def is_symmetric(x: Tensor, of: Tensor | None = None) -> bool:
-    """Bit for bit, NaN included; for complex numbers 0 is -0."""
+    """Whether x is symmetric bit for bit, including NaN; for complex numbers 0 equals -0."""
     other = (x.mT if of is None else of).contiguous()
     if x.is_complex():
         return torch.equal(x, other)
@@ -203,7 +205,7 @@ def is_symmetric(x: Tensor, of: Tensor | None = None) -> bool:
 
 
 def wrapped(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """int64 to a narrower integer type modulo its range."""
+    """Converts int64 to a narrower integer type, modulo its range."""
     bits = 8 * dtype.itemsize
     if bits == 64:
         return x
@@ -212,8 +214,8 @@ def wrapped(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def integer_product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b modulo 2**64 as int64. float64 products of 16-bit digits are exact up to K = 2**20; the digits and
-    carries of int64 wrap in torch."""
+    """a @ b modulo 2**64, as int64. It is computed from float64 products of 16-bit digits, which are exact up
+    to K = 2**20, and summed in torch's int64, which wraps."""
     assert a.shape[-1] <= 2**20
     digits = max(1, a.itemsize // 2, b.itemsize // 2)
 
@@ -231,13 +233,13 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass
 class Expected:
-    value: Tensor  # float64, or the result's integers
+    value: Tensor  # float64, or exact integers
     scale: Tensor | None  # |alpha| |A| |B| + |beta| |C|; None for integers
     k: int
     dtype: torch.dtype  # of the result
     accumulator: torch.dtype
-    flushes: bool = False  # of bfloat16 operands
-    precision: str = "ieee"  # of float32
+    flushes: bool = False  # bfloat16 operands: subnormal sums may be 0
+    precision: str = "ieee"  # for float32 operands
 
     def bound(self) -> Tensor:
         u = UNIT_ROUNDOFF[self.accumulator]
@@ -247,7 +249,7 @@ class Expected:
         if self.dtype != self.accumulator:
             bound = bound + UNIT_ROUNDOFF[self.dtype] * self.value.abs()
         smallest = torch.finfo(self.dtype).smallest_normal * UNIT_ROUNDOFF[self.dtype]
-        # vdpbf16ps and the AMX unit flush subnormal sums to zero; tf32 has fewer subnormal numbers.
+        # vdpbf16ps and the AMX unit flush subnormal sums to zero. tf32 has fewer subnormal numbers.
         lost = 1 if self.flushes else max(u, rounding)
         underflow = torch.finfo(self.accumulator).smallest_normal * lost
         return bound + smallest + (self.k + 1) * underflow
@@ -263,7 +265,7 @@ def expected_gemm(
     out_dtype: torch.dtype | None = None,
     precision: object = None,
 ) -> Expected:
-    """alpha * a @ b + beta * c of operands that are already transposed as wanted."""
+    """alpha * a @ b + beta * c, for operands that are already transposed."""
     beta = beta if beta is not None else (0 if c is None else 1)
     a, b, c = a.cpu(), b.cpu(), None if c is None else c.cpu()
     dtype = out_dtype or result_dtype(a.dtype)
@@ -292,7 +294,7 @@ def _where(wrong: Tensor, result: Tensor, value: Tensor) -> str:
 
 
 def assert_right(result: Tensor, expected: Expected, what: str = "") -> None:
-    """Raises AssertionError naming the first wrong element."""
+    """Raises AssertionError that names the first wrong element."""
     value, result = expected.value, result.cpu()
     assert result.dtype == expected.dtype, f"{what}: dtype {result.dtype}, expected {expected.dtype}"
     assert result.shape == value.shape, f"{what}: shape {tuple(result.shape)}, expected {tuple(value.shape)}"
@@ -302,7 +304,7 @@ def assert_right(result: Tensor, expected: Expected, what: str = "") -> None:
         return
     got, bound = result.double(), expected.bound()
     right = (got - value).abs() <= bound
-    # Where the exact value (almost) exceeds the type's range, infinity is its rounding.
+    # If the exact value (almost) exceeds the type's range, infinity is the right rounding.
     largest = torch.finfo(result.dtype).max
     right |= got.isinf() & (got.sign() == value.sign()) & (value.abs() + bound >= largest)
     special = ~value.isfinite()
@@ -327,10 +329,10 @@ def check_gemm(
     out_dtype: torch.dtype | None = None,
     **choice: object,
 ) -> Tensor | None:
-    """Runs fastgemm.gemm into poisoned memory and checks every element. ``choice``: level=, kernel=, precision=;
-    a kernel is asked for the precision that it has.
+    """Runs fastgemm.gemm with poisoned memory for the result, and checks every element. ``choice``: level=,
+    kernel=, precision=. A named kernel gets its own precision.
 
-    Returns the result; None where a library on a GPU refused the problem.
+    Returns the result, or None if a library on a GPU refused the problem.
     """
     op_a, op_b = (a.mT if trans_a else a), (b.mT if trans_b else b)
     if "kernel" in choice:

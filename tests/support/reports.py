@@ -1,4 +1,4 @@
-"""Reports of measurements, made up or of problems that take no time, and a timer whose samples are given."""
+"""Invented reports of measurements, reports of tiny problems, and a timer with given samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GPU = {
 
 
 class Script:
-    """A timer whose samples are given, and that records the order of the calls."""
+    """A timer with given samples that records the order of the calls."""
 
     name = method = "script"
     min_sample, overhead = 200e-6, 0.0
@@ -46,7 +46,7 @@ def small_sweep() -> Report:
 
 
 def gpu_row(problem, group, kernel, rate, level=None, role="rung", **more) -> Measurement:
-    """A row as a GPU gives it; torch reaches a rate of 50 and takes 1 ms."""
+    """A row as measured on a GPU. torch reaches a rate of 50 and takes 1 ms."""
     choice = "" if role == "baseline" else f"level {level}" if level else "fastest"
     row = Measurement(
         *(
@@ -68,7 +68,7 @@ def gpu_row(problem, group, kernel, rate, level=None, role="rung", **more) -> Me
 
 
 def make_site(tmp_path: Path) -> Path:
-    """A folder with reports, and pages whose blocks tools/render_results.py fills from them."""
+    """A folder with reports, and with pages whose blocks tools/render_results.py fills."""
     results = tmp_path / "benchmarks" / "results" / "cpu"
     results.mkdir(parents=True)
     (results / "ladder.json").write_text(

@@ -1,8 +1,8 @@
-"""Every kind of tensor that torch has, made from plain ones.
+"""Makes every kind of tensor that torch has from plain ones.
 
-A kind makes a tensor of its own from a plain float32 one of two or three dimensions, and calls a function of such
-tensors, inside a transform where the kind exists only there. No expectation is stated here: what torch alone makes
-of the same call is what holds, its result, its gradients and its error.
+A kind converts a plain float32 tensor of two or three dimensions, and calls a function with such tensors,
+inside of a transform if the kind exists only there. The expected result, gradients and error are not stated
+here: they are those of torch alone for the same call.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def _directly(make: Make, function: Call, plain: Sequence[Tensor]) -> Any:
 
 @dataclass(frozen=True)
 class Kind:
-    """``make`` turns a plain tensor into one of the kind, for those ``ranks`` that the kind has.
+    """``make`` turns a plain tensor into one of the kind. ``ranks``: the numbers of dimensions that the kind
+    supports.
 
-    Without values, what results hold is not defined, whatever their own kind is.
+    If the kind has no values, the values of results are undefined, whatever kind the results are.
     """
 
     make: Make
@@ -38,16 +39,16 @@ class Kind:
     has_values: bool = True
 
     def call(self, function: Call, *plain: Tensor) -> Any:
-        """What ``function`` returns for tensors of the kind made of ``plain``."""
+        """Calls ``function`` with tensors of the kind made from ``plain``."""
         return self.enter(self.make, function, plain)
 
 
 class Inherits(Tensor):
-    """A subclass that overrides nothing: results become of its class."""
+    """A subclass that overrides nothing; results have its class."""
 
 
 class Overrides(Tensor):
-    """A subclass whose ``__torch_function__`` computes by plain tensors and returns its own kind."""
+    """A subclass whose ``__torch_function__`` computes with plain tensors and returns its own class."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -57,7 +58,7 @@ class Overrides(Tensor):
 
 
 class Wraps(Tensor):
-    """A tensor without memory of its own, of which torch knows the ``__torch_dispatch__`` alone."""
+    """A tensor without memory of its own; torch reaches it only by ``__torch_dispatch__``."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -77,7 +78,7 @@ class Wraps(Tensor):
 
 
 class Refuses(Wraps):
-    """A subclass that knows none of torch's ops."""
+    """A subclass that supports none of torch's ops."""
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -89,7 +90,7 @@ def leaf(x: Tensor) -> Tensor:
 
 
 def rows_of(x: Tensor) -> list[Tensor]:
-    """Parts of unequal length, of two dimensions where x has three."""
+    """Parts of unequal length; two-dimensional if x has three dimensions."""
     return [part[: max(1, part.shape[0] - i % 2)].detach().clone() for i, part in enumerate(x.unbind())]
 
 
@@ -98,7 +99,7 @@ def jagged(x: Tensor, **options: Any) -> Tensor:
 
 
 def holey(x: Tensor) -> Tensor:
-    """Jagged, with rows between the parts that belong to none."""
+    """A jagged tensor, with unused rows between its parts."""
     starts = torch.zeros(len(x), dtype=torch.int64)
     return torch.nested.narrow(x, 1, starts, torch.full_like(starts, x.shape[1] - 1), layout=torch.jagged)
 
@@ -268,7 +269,7 @@ KINDS: dict[str, Kind] = {
 
 
 def dense_of(result: Tensor) -> Any:
-    """The values of a result, to compare: plain strided tensors, several for a nested one; None: it has none."""
+    """The values of a result as plain strided tensors, several for a nested one; None if it has no values."""
     if isinstance(result, Wraps):
         return dense_of(result.inner)
     if type(result).__name__ == "MaskedTensor":
@@ -289,7 +290,7 @@ def dense_of(result: Tensor) -> Any:
 
 
 def form_of(result: Tensor) -> tuple[Any, ...]:
-    """Everything about a result but its values."""
+    """Everything about a result except its values."""
     sizes = None if result.is_nested else tuple(result.shape)
     strides = result.stride() if result.layout is torch.strided and not result.is_nested else None
     flags = result.requires_grad, result.is_nested, result.is_quantized, result.is_inference()

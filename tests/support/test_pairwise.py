@@ -1,4 +1,4 @@
-"""Every two values meet, in fewer cases than there are combinations."""
+"""Every two values occur together, in fewer cases than all combinations."""
 
 from itertools import combinations, product
 

@@ -1,4 +1,4 @@
-"""The checker itself: it must catch what it is there to catch."""
+"""Tests the checker itself: it must find wrong results."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_catches_an_unwritten_element(dtype):
 
 def test_catches_an_error_slightly_above_the_bound():
     expected, _ = problem(torch.float32)
-    expected.dtype = torch.float64  # represents both sides of float32's bound
+    expected.dtype = torch.float64  # can hold values on both sides of float32's bound
     expected.accumulator = torch.float32
     assert_right(expected.value + 0.99 * expected.bound(), expected)
     with pytest.raises(AssertionError, match=r"1073 of 1073 .* 1\.01 of the bound"):

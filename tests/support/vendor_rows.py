@@ -1,7 +1,8 @@
-"""Random products for the rows of vendors' libraries, into poisoned results.
+"""Random products with poisoned results, for the rows of vendor libraries.
 
-Sizes of 1, batches that merge into one product, and leading dimensions that say nothing are where libraries read
-strides in ways of their own; what they do not take, a row has to refuse beforehand, and must not leave unwritten.
+Libraries differ in how they read strides for sizes of 1, for batches that merge into one product, and where
+leading dimensions have no effect. A row must refuse in advance what its library does not support, and must
+write every element of the others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def library_rows(*devices: str) -> list[tuple[str, str, torch.dtype]]:
 
 
 def spread(shape: tuple[int, ...], fill) -> Tensor:
-    """A view of this shape: by rows or columns, maybe with gaps between lines, members and before the first."""
+    """A random view of this shape: by rows or columns, maybe with gaps between lines and members and before
+    the first."""
     order = list(range(len(shape)))
     if random.random() < 0.4:
         order[-2:] = reversed(order[-2:])
@@ -38,7 +40,7 @@ def spread(shape: tuple[int, ...], fill) -> Tensor:
 
 
 def operand(batch: tuple[int, ...], matrix: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """With the whole batch, or broadcast along some of it."""
+    """An operand with the whole batch, or broadcast along some of its dimensions."""
     kept = batch[random.randint(0, len(batch)) :] if random.random() < 0.4 else batch
     kept = tuple(1 if random.random() < 0.2 else size for size in kept)
     view = spread((*kept, *matrix), lambda size: random_tensor(size, dtype=dtype))
@@ -52,7 +54,7 @@ def addend(batch: tuple[int, ...], m: int, n: int, dtype: torch.dtype) -> Tensor
 
 
 def check_random_product(dtype: torch.dtype, **choice: object) -> bool:
-    """Whether the product was computed; a row that refuses has to say so."""
+    """Checks a random product. Returns False if the row refused it, with an error."""
     batch, m, n, k = random.choice(BATCHES), random.choice(SIZES), random.choice(SIZES), random.choice(INNER)
     trans_a, trans_b = random.random() < 0.4, random.random() < 0.4
     a = operand(batch, (k, m) if trans_a else (m, k), dtype)
@@ -61,7 +63,7 @@ def check_random_product(dtype: torch.dtype, **choice: object) -> bool:
     kind = result_dtype(dtype)
     if dtype in (torch.float16, torch.bfloat16) and random.random() < 0.2:
         kind = torch.float32
-    # Most libraries have no integer scales, and some write contiguous results only.
+    # Most libraries have no integer scales, and some write only contiguous results.
     scales = dtype.is_floating_point or random.random() < 0.1
     c = addend(shape[:-2], m, n, kind) if scales else None
     options = {"alpha": random.choice((1, 1, -2, 0)) if scales else 1}
@@ -80,7 +82,7 @@ def check_random_product(dtype: torch.dtype, **choice: object) -> bool:
 
 
 def check_row(kernel: str, dtype: torch.dtype, cases: int) -> int:
-    """Checks that many random products; returns how many of them the row took."""
+    """Checks ``cases`` random products. Returns how many of them the row took."""
     return sum(check_random_product(dtype, **by_name(kernel, dtype)) for _ in range(cases))
 
 
@@ -90,7 +92,7 @@ def check_free_choice(dtype: torch.dtype, cases: int) -> None:
 
 
 def check_cpu_rows() -> None:
-    """The CPU's rows, and level=None: for another instruction set, in a process of its own."""
+    """Checks the CPU's rows and level=None. A separate process calls it, for another instruction set."""
     for _, kernel, dtype in library_rows("cpu"):
         check_row(kernel, dtype, 60)
         check_free_choice(dtype, 60)

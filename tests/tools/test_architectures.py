@@ -106,7 +106,7 @@ def test_the_variable_decides_and_a_gpu_too_old_is_no_reason_to_build(script, ma
 
 
 def test_what_is_compiled_is_counted_and_how_long_it_takes(script, tmp_path):
-    """Of 200 C++ files one is there; a CUDA file takes its time for each architecture."""
+    """There is one of 200 C++ files. A CUDA file takes its time once per architecture."""
     cuda = "nvcc -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=sm_86 -o k.o -c k.cu"
     commands = [f"g++ -o lib.dir/{i}.o -c {i}.cpp" for i in range(200)] + [cuda] * 10
     (tmp_path / "lib.dir").mkdir()
@@ -133,7 +133,7 @@ def test_cmake_s_default_is_the_release_s(script):
 
 
 def flags(architectures: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """What architectures.cmake makes of FASTGEMM_CUDA_ARCHS."""
+    """The architectures that architectures.cmake derives from FASTGEMM_CUDA_ARCHS."""
     cmake = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
     if cmake is None:
         pytest.skip("there is no cmake")

@@ -31,7 +31,7 @@ ENVIRONMENT = {
 
 
 def as_ncu_prints(launch, changes=()) -> str:
-    """The output of ncu for a launch that counted what the simulator did, but for some counters."""
+    """The output of ncu for a launch with the simulator's counts, except for some counters."""
     counts = {**launch.counts, **dict(changes)}
     columns = {"ID": "0", "Kernel Name": f"void unnamed>::{launch.function}(Transpose, Tiles)"}
     columns |= {"Block Size": str(launch.block), "Grid Size": str(launch.grid)}

@@ -1,4 +1,4 @@
-"""What tools/render_results.py makes of reports."""
+"""The pages that tools/render_results.py makes from reports."""
 
 from __future__ import annotations
 

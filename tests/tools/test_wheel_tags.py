@@ -1,4 +1,4 @@
-"""What check_distributions.py says of the tag of a wheel, by the modules in it."""
+"""The messages of check_distributions.py about a wheel's tag, depending on the modules in the wheel."""
 
 from pathlib import Path
 

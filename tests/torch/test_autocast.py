@@ -97,7 +97,8 @@ def test_tf32_does_not_keep_operands_wide(device, monkeypatch):
 
 @each_lower
 def test_gradients_have_the_types_of_the_operands(device, dtype):
-    """What is kept for them is of the lower type, half the memory: autograd sees the product after the casts."""
+    """Saved tensors have the lower type, half the memory, because autograd sees the product after the
+    casts."""
     grads, kept = [], []
     a0, b0, t = torch.randn(5, 7), torch.randn(7, 4), torch.randn(5, 4)
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.dtype) or t, lambda t: t)

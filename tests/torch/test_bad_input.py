@@ -1,6 +1,6 @@
 """Bad input, case by case: a message names the argument, what came and what is accepted.
 
-Meta and fake tensors are refused with the same type of exception, so far as no data is needed to know it.
+Meta and fake tensors are refused with the same type of exception, unless the check needs data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reference import every_device
 from torch import Tensor
 from without_data import error_of, raised
 
-# What is said, and a call of a function f: of tensors a and b, which would fit, or of others that e makes.
+# The message, and a call of a function f: with tensors a and b, which would fit, or with others that e makes.
 Cases = dict[type[Exception], list[tuple[str, Callable[..., object]]]]
 FITTING = {"matmul": ((3, 4), (4, 5)), "gemm": ((3, 4), (4, 5)), "transpose": ((3, 4), ())}
 FITTING |= {"add": ((3, 4), (4,)), "add_": ((3, 4), (4,))}
@@ -40,7 +40,7 @@ def uint16(x: Tensor) -> Tensor:
 
 
 LEVEL, NO_LEVEL = "level must be 1 to 7 or None, got {}", "level must be an int or None, got {}"
-# Of level and kernel, whatever the function.
+# Wrong levels and kernels, for every function.
 CHOICES = [
     *((ValueError, LEVEL.format(n), {"level": n}) for n in (0, 8, -1, 2**40, 2**64, -(2**63))),
     *((TypeError, NO_LEVEL.format(type(n).__name__), {"level": n}) for n in (True, False, "fast", 1.5)),

@@ -39,7 +39,7 @@ def test_same_bits_and_the_forward_pass_twice(reentrant):
 
 
 def test_activations_are_not_kept(reentrant):
-    """Of what the block makes inside, nothing is saved for the backward pass."""
+    """No tensor created inside of the block is saved for the backward pass."""
 
     def wide(x, w):
         return fastgemm.matmul(fastgemm.matmul(x, w).sin(), w.mT)

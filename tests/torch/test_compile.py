@@ -106,7 +106,7 @@ def writes(a, b, out):
 
 @every_device
 def test_dynamic_shapes_compile_once():
-    """Of what is written, and of a forward and a backward pass."""
+    """A function that writes to out compiles once, and so do a forward and a backward pass."""
     torch._dynamo.reset()
     written = torch.compile(writes, fullgraph=True, backend="inductor", dynamic=True)
     passes = torch.compile(
@@ -196,13 +196,13 @@ def test_what_is_computed_for_a_product_is_written_once_in_its_own_strides():
     images = torch.randn(2, 4, 8, 8).to(memory_format=torch.channels_last)
     result, code = generated(lambda x, y: fastgemm.matmul(x.relu(), y), images, torch.randn(8, 8))
     assert buffers(code) == 1, code
-    assert "(256, 1, 32, 4)" in code  # channels_last goes in as it is
+    assert "(256, 1, 32, 4)" in code  # channels_last is not copied first
     assert result.is_contiguous()
 
 
 @every_device
 def test_results_feed_other_kernels_without_a_copy():
-    """By ops that go straight to C++: one with an autograd formula costs 4 us of Python a call."""
+    """Calls use ops that go directly to C++. An op with an autograd formula costs 4 us of Python per call."""
     a, b = torch.randn(64, 32), torch.randn(32, 16)
     _, code = generated(
         lambda a, b: fastgemm.add(fastgemm.transpose(fastgemm.matmul(a, b)), b.t()[:, :1]).relu(), a, b

@@ -87,7 +87,7 @@ def test_same_bits_in_another_process(device):
 
 @every_device
 def test_autotune_refuses():
-    """It would make the choice, and so the last bits, depend on time."""
+    """Measuring would make the choice, and so the last bits, depend on times."""
     a = torch.randn(16, 16)
     with pytest.raises(RuntimeError, match="chooses by measured time"):
         fastgemm.autotune(a, a, budget=0, save=False)

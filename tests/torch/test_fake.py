@@ -158,8 +158,9 @@ def choice_calls(op: str, dtype: torch.dtype, **choice: Any) -> Callable[[Make],
 
 @pytest.mark.parametrize("op", ["gemm", "transpose", "add"])
 def test_every_level_and_kernel_of_every_dtype(op):
-    """So far as the kernel table tells: left out are torch's row, which refuses by its flags, too, and those that
-    this CPU cannot run. A level or a precision beside a kernel is a matter of the kernel's name.
+    """The refusals that follow from the kernel table. torch's row is left out, because its flags matter, too,
+    and so are rows that this CPU cannot run. A level or a precision beside a kernel depends on the kernel's
+    name.
     """
     on_cpu = {row.name for row in fastgemm.kernels(op, "cpu")}
     names = {name for device, name, _ in rows(op, "cpu") if name != "torch"}

@@ -19,7 +19,7 @@ WAYS = {"tf32": set_by_name, "medium": torch.set_float32_matmul_precision}
 
 @pytest.fixture(params=WAYS)
 def reduced_precision(request):
-    """As torch.backends has it, and by the function that most programs call."""
+    """Sets the precision in torch.backends, or by the function that most programs call."""
     matmuls = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul
     before = [matmul.fp32_precision for matmul in matmuls]
     WAYS[request.param](request.param)
@@ -44,7 +44,7 @@ def ran_and_is(call, value):
 
 
 def test_the_fastest_kernel_is_torchs_where_it_rounds(reduced_precision):
-    """It computes what torch computes, in all that a product is a part of."""
+    """The product equals torch's in every operation that contains one."""
     a, b, c = torch.randn(300, 400), torch.randn(400, 200), torch.randn(300, 200)
     weight, bias, x = b.t().contiguous(), torch.randn(200), torch.randn(3, 100, 400)
     out, layer = torch.empty(300, 200), torch.nn.Linear(400, 200)
@@ -119,7 +119,8 @@ def test_compiled_code_follows_the_flags(reduced_precision):
 
 @pytest.mark.parametrize("flag", ["torch.backends", "torch.backends.mkldnn"])
 def test_a_flag_that_is_inherited(flag):
-    """That of all backends, or of all ops of oneDNN, is that of its products unless these have their own."""
+    """A flag for all backends, or for all ops of oneDNN, also holds for its products, unless these have their
+    own flag."""
     code = f"""
 import torch, fastgemm
 from reference import kernels_that_ran
@@ -154,7 +155,7 @@ def test_what_is_measured_under_the_flags_is_ieee(reduced_precision):
 
 @pytest.fixture
 def asked():
-    """How often the library asks for torch's flags, which takes the interpreter's lock."""
+    """Counts how often the library reads torch's flags, which takes Python's interpreter lock."""
     calls = []
 
     def computes(*what: str) -> bool:
@@ -205,7 +206,7 @@ assert "matmul" in seen and "torch_computes" not in seen, seen
     not fastgemm._override_library.use_in_eager_mode(), reason="there is no library for this torch"
 )
 def test_the_library_of_overrides_reads_the_flags_without_python():
-    """In a process of its own: in this one a test above has set another answer."""
+    """Runs in a separate process, because a test above has set another answer in this one."""
     done = run_forked(WITHOUT_PYTHON)
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -39,7 +39,7 @@ def double(*shape: int) -> Tensor:
 
 @contextmanager
 def no_warnings() -> Iterator[None]:
-    """Of dynamo's own deprecated calls, torch's are left aside."""
+    """Turns warnings into errors, except for warnings about deprecated calls in dynamo itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -67,13 +67,15 @@ TORCH_PRODUCTS = {f"aten.{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "
 
 
 def ops(calls: list[torch.fx.Node]) -> Counter[str]:
-    """How often each of fastgemm's ops is called; torch's products count as well, since there should be none."""
+    """How often each of fastgemm's ops is called. torch's products are also counted, because there should be
+    none."""
     names = [str(node.target).rpartition(".")[0] for node in calls]
     found = [name for name in names if name.startswith("fastgemm.") or name in TORCH_PRODUCTS]
     return Counter(name.removeprefix("fastgemm.").strip("_") for name in found)
 
 
-# Of the functions that are not made of others all transforms, of the rest those that compose differently.
+# matmul and gemm, which do not call others, are tested with all transforms; the rest with those that compose
+# differently.
 CASES = [(function, transform) for function in ("matmul", "gemm") for transform in TRANSFORMS]
 SOME = ("jvp", "hessian", "vmap", "vmap of grad", "jvp of vmap")
 CASES += [(function, transform) for function in FUNCTIONS.keys() - {"matmul", "gemm"} for transform in SOME]
@@ -88,7 +90,7 @@ def test_values_and_ops(function, transform, capfd):
     torch.testing.assert_close(got, TRANSFORMS[transform](theirs)(*arguments))
     assert TORCH_PRODUCTS.isdisjoint(ops(calls))
     assert ops(calls), calls
-    assert "batching rule" not in capfd.readouterr().err  # torch's warning of a loop, from C++
+    assert "batching rule" not in capfd.readouterr().err  # torch's warning about a loop comes from C++
 
 
 def test_inductor():
@@ -143,7 +145,7 @@ def test_a_vmap_is_one_product_however_large_the_batch():
 
 
 def test_per_sample_gradients():
-    """As many products as for the whole batch at once, of the level that was asked for."""
+    """There are as many products as for the whole batch at once, at the requested level."""
     weights = double(4, 5), double(5, 2)
     samples, targets = double(64, 4), double(64, 2)
 
@@ -238,7 +240,7 @@ def test_autocast():
     ],
 )
 def test_out_is_refused(op, transform):
-    """What is written there no transform sees: gradients and tangents would be zero."""
+    """No transform sees writes to out: gradients and tangents would be zero."""
 
     def total(x: Tensor) -> Tensor:
         out = x.new_empty(4, 4)

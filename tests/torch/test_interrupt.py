@@ -18,7 +18,7 @@ ROWS = [row for row in fastgemm.kernels("gemm", "cpu") if row.available and row.
 
 
 class Enough(Exception):
-    """What a program's own handler raises."""
+    """The exception of a program's own handler."""
 
 
 @contextlib.contextmanager

@@ -100,7 +100,7 @@ def test_compiled():
 
 
 def test_no_tensor_outlives_its_call():
-    """By torch's own count of live tensors, over every call above."""
+    """Uses torch's own count of live tensors, for every call above."""
     calls = [*CHEAP.values(), *DEAR.values(), *BY_TORCH.values()]
 
     def alive() -> int:

@@ -110,7 +110,7 @@ def test_out_must_not_overlap_an_operand_by_a_row_or_an_element(at):
 @pytest.mark.parametrize("kernel", ["torch", "cublaslt_1", None])
 @pytest.mark.parametrize("shape", [(1, 48, 96), (40, 9, 1), (3, 1, 48, 96), (3, 6, 7, 8)])
 def test_libraries_add_to_a_result_in_place(shape, kernel, device):
-    """Also to one row, which is no bias that a library may read while it writes."""
+    """Also for a result of one row: a library must not read it as a bias while it writes it."""
     if device == "cpu" and kernel == "cublaslt_1":
         pytest.skip("cuBLASLt is for GPUs")
     *batch, m, k, n = shape

@@ -1,4 +1,4 @@
-"""Modes of torch that do nothing to a product cost it nothing: it does not leave its short way for them."""
+"""torch modes that do not affect a product cost nothing: the product keeps its fast path."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def flags_as_before():
     + [(name, mode) for name in SHORT for mode in ("two", "autocast", "no_grad")],
 )
 def test_a_product_keeps_its_short_way(name, mode, monkeypatch):
-    """In no mode it runs more of Python than outside."""
+    """Inside a mode no more Python code runs than outside."""
     call = SHORT[name]
     allowed = set(functions_called(call))
     monkeypatch.setattr(gemm.PRODUCT, "call", None)  # what the long way ends in

@@ -59,8 +59,8 @@ def test_the_first_calls_of_a_process_may_race(device):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="tensor maps of a GPU's driver")
 def test_a_thread_may_begin_with_a_tensor_map_cuda():
-    """CUDA's runtime makes its context a thread's own at the first call that needs it; encoding a tensor map does
-    not, and with memory from torch's cache nothing comes before it."""
+    """CUDA's runtime makes its context current in a thread at the first call that needs it. Encoding a tensor
+    map does not do this, and with memory from torch's cache no other call comes before it."""
     a = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     expected = fastgemm.matmul(a, a, kernel="wgmma_specialized").cpu()
     with ThreadPoolExecutor(1) as pool:
@@ -106,7 +106,7 @@ def test_results_while_measurements_come_and_go(device):
 
 
 def test_threads_that_tune_lose_nothing(tmp_path, monkeypatch):
-    """Each measures problems of its own and saves them to one file."""
+    """Each thread measures its own problems; all are saved to one file."""
     monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path))
 
     def tune(index: int) -> None:

@@ -95,7 +95,7 @@ def test_an_override_may_refuse():
 
 
 class Doubled(Tensor):
-    """A tensor that is a pair of others and has no data of its own: all it knows is __torch_dispatch__."""
+    """A tensor that is a pair of others and has no data of its own. It only has __torch_dispatch__."""
 
     @staticmethod
     def __new__(cls, low, high):
@@ -188,7 +188,7 @@ def test_lazy_negation_and_conjugation_are_resolved():
 
 @every_device
 def test_lazily_negated_and_conjugated_tensors_can_be_written():
-    """What such a view shows is the result; its memory holds the negative or conjugate."""
+    """The result has the values of the view; the view's memory holds their negatives or conjugates."""
     a, b = torch.randn(4, 5), torch.randn(5, 3)
     out = torch._neg_view(torch.empty(4, 3))
     assert fastgemm.matmul(a, b, out=out) is out

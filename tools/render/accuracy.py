@@ -1,4 +1,4 @@
-"""Errors in units of the library's, special values, int32: what `benchmarks/run.py accuracy` measured."""
+"""The results of `benchmarks/run.py accuracy`: errors relative to the library's, special values, int32."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SUMMARY_DEPTHS = (64, 1024, 16384)
 
 
 def multiple(value: float) -> str:
-    """How many times the library's error: bold above it."""
+    """A multiple of the library's error; bold above 1."""
     text = f"{value:.0e}" if value >= 1000 else f"{value:.0f}" if value >= 100 else ratio(value)
     return f"**{text}**" if text not in ("1.00", "1.0") and value > 1 else text
 
 
 @dataclass(frozen=True)
 class Case:
-    """A contender's products of one size, on one distribution or on all."""
+    """A contender's products of one size, for one distribution or for all."""
 
     study: Study
     kernel: str
@@ -57,12 +57,12 @@ class Case:
         )
 
     def worst(self, measure: str) -> tuple[float, str, int]:
-        """Of all distributions."""
+        """The worst value of all distributions."""
         return self.study.worst((self.kernel, self.precision), self.size, measure)
 
 
 def _close(study: Study, sizes: list[tuple[int, int]], distributions: list[str]) -> list[Case]:
-    """Of what is about as accurate as the library."""
+    """The cases of contenders that are about as accurate as the library."""
     found = (
         Case(study, *contender, size, distribution)
         for distribution in distributions
@@ -77,7 +77,7 @@ KERNEL = Column("kernel", "kernel", "`{}`")
 
 
 def _ratios(report: AccuracyReport) -> str:
-    """Both measures at the first size, by distribution and K."""
+    """Both error measures at the first size, by distribution and K."""
     study = Study(report)
     size = study.sizes[0]
 
@@ -121,14 +121,14 @@ SIZES = Table(
 
 
 def _sizes(report: AccuracyReport) -> str:
-    """The worst ratios of each size, and where they are."""
+    """The worst ratios of each size, and where they occur."""
     study = Study(report)
     cases = _close(study, study.sizes, [""])
     return SIZES.text(cases)
 
 
 def _summary(report: AccuracyReport) -> str:
-    """The error itself of every contender on normal data, and the worst of all against the library's."""
+    """The error of every contender for normal data, and its worst ratio to the library's error."""
     study = Study(report)
     depths = [k for _, _, k in study.shapes[study.sizes[0]]]
 
@@ -163,7 +163,7 @@ def _verdict(row: Any) -> str:
 
 
 def _special(report: AccuracyReport) -> str:
-    """Contenders by cases."""
+    """A table of contenders by special cases."""
     cases = dict.fromkeys(row.case for row in report.special)
     table = Table(
         [

@@ -1,4 +1,5 @@
-"""How predictions come about and how good they are, from the points that they are fitted to (benchmarks/fits)."""
+"""How predictions are made and how good they are, from the points that they are fitted to
+(benchmarks/fits)."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from points import read_points
 from .groups import BEST, COUNT, LEAST, LIBRARY, MEAN, NAME, Group
 from .spec import PLACE, Block, Column, Rows, Table, versions
 
-# Of the GPU that was measured, and as if it had not been tuned where these pages are made.
+# The GPU that was measured. Number 0: tuning results of the machine that renders these pages are not used.
 GPU = {**H200, "number": 0}
 EXAMPLE = ("float32", "ieee", 1, 1000, 777, 3000, False, False)
 NEIGHBOUR = ("float32", "ieee", 1, 1000, 777, 3001, True, True)  # measured
-# Counts of single cycles (counts.h); all others are times.
+# Terms that count cycles (counts.h); all others are times.
 IN_CYCLES = {"launch", "more_launches", "code", "waves", "steps", "edges"}
 FAR = 1.15
 PROCESSORS = {"avx512": "AVX-512, Zen 4", "avx2": "AVX2, Zen 3"}
@@ -33,7 +34,7 @@ def microseconds(seconds: float) -> str:
 
 
 def terms() -> str:
-    """The sum that makes the prediction of the kernel that is chosen for EXAMPLE."""
+    """The terms whose sum is the prediction for the kernel chosen for EXAMPLE."""
     kernel, seconds = _introspect.predictions(EXAMPLE, GPU)[0]
     counts, costs = _introspect.counts(kernel, EXAMPLE, GPU), _introspect.costs(kernel, EXAMPLE[0], GPU)
     found = [term for term in zip(_introspect.COUNTS, counts, costs, strict=True) if term[1] * term[2]]
@@ -53,7 +54,7 @@ def terms() -> str:
 
 
 def predictions() -> str:
-    """For EXAMPLE, and for its neighbour beside what was measured there."""
+    """The predictions for EXAMPLE, and for NEIGHBOUR beside the measured times."""
     measured = next(
         (times for _, problem, times in points_of(DATA / PATHS["hopper"]) if problem == NEIGHBOUR), {}
     )
@@ -110,7 +111,7 @@ OF_CPUS = Table(
 
 
 def quality() -> str:
-    """Choices beside the best that was measured, and the errors of the predictions."""
+    """Chosen kernels compared with the best measured ones, and the errors of the predictions."""
     lines = [
         ("sm_90a" if path == "hopper" else "portable path", series, found)
         for path, file in PATHS.items()
@@ -120,7 +121,7 @@ def quality() -> str:
 
 
 def of_cpus() -> str:
-    """The same of products on CPUs, and how they compare with torch's."""
+    """The same for products on CPUs, with a comparison with torch's."""
     lines = [
         (name, dtype, fit_cpu_costs.choices(isa, dtype))
         for isa, name in PROCESSORS.items()
@@ -141,7 +142,7 @@ def _place(file: str) -> str:
 
 
 def _transposes(rows: Rows) -> list[Group]:
-    """The kernel that is taken where nothing was measured."""
+    """Transposition: the kernel that is taken where nothing was measured."""
     found: dict[str, Rows] = {}
     for row in select(rows, kernel="pipelined"):
         sizes = "small" if row.group.startswith("small") else "others"

@@ -1,4 +1,4 @@
-"""The simulator's counters beside a GPU's, as tools/ncu_check.py counted them."""
+"""The simulator's counters beside those of a GPU, from tools/ncu_check.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def equal(record: Record, counters: Sequence[str]) -> bool:
 
 
 def _sums(head: str, counters: Sequence[str]) -> Column:
-    """Both sums, or one where they are equal launch by launch."""
+    """A column with both sums, or with one if the counters are equal in every launch."""
 
     def value(records: list[Record]) -> str:
         counts = [record["counts"].get(name, (0, 0)) for record in records for name in counters]
@@ -39,7 +39,7 @@ def _reasons(records: list[Record]) -> str:
 
 
 def kernel_of(record: Record) -> str:
-    """Without its template arguments."""
+    """The kernel's name without template arguments."""
     return re.sub(r"_kernel$", "", re.match(r"\w+", record["kernel"])[0])
 
 
@@ -69,7 +69,7 @@ def _count(records: list[Record], counters: Sequence[str]) -> str:
 
 
 def section(data: dict[str, Any]) -> str:
-    """A line for each row of the kernel table and kernel that it launches, over all problems."""
+    """One line for each row of the kernel table and each kernel that it launches, over all problems."""
     env, records = data["environment"], data["launches"]
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:

@@ -1,4 +1,5 @@
-"""What the simulator says of some kernels, counted at this moment: a comparison of two, tables of several."""
+"""Counters of some kernels, simulated while the page is rendered: comparisons of two kernels, tables of
+several."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ def levels() -> list[Report]:
 
 
 def comparison(before: Report, after: Report, command: str) -> str:
-    """What the command prints, without the context of the lines, their numbers and the tables of totals.
+    """The output of the command, without context lines, line numbers and tables of totals.
 
-    Numbers of lines would make the page depend on every line above.
+    With line numbers, the page would change with every line above them.
     """
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False)
     for report in (before, after):
@@ -81,7 +82,7 @@ def _sites(report: Report, space: str, *kinds: str) -> list[Site]:
 
 
 def _reads(report: Report, field: str) -> float:
-    """Of shared memory, for the same arithmetic."""
+    """A counter of shared-memory loads, scaled to the same amount of arithmetic."""
     return _sum(_sites(report, "shared", "load"), field) * 16 * 32 / math.prod(report.shape)
 
 

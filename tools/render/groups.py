@@ -1,6 +1,7 @@
-"""Groups of problems against libraries: geometric means, single problems, and the first figures of README."""
+"""Groups of problems compared with libraries: geometric means, single problems, and the first figures of
+README."""
 
-# ruff: noqa: RUF001  (Chinese has punctuation of its own)
+# ruff: noqa: RUF001 (Chinese punctuation)
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def own(rows: Iterable[Measurement]) -> list[Measurement]:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of own kernels, one for each problem. ``of_better``: what level=None reaches of the better of own and
-    library."""
+    """Rows of own kernels, one per problem. ``of_better``: the speed of level=None relative to the faster of
+    own kernel and library."""
 
     name: str
     rows: Rows
@@ -66,7 +67,7 @@ def _single(rows: Rows) -> Rows:
 
 
 def groups(rows: Rows) -> list[Group]:
-    """Of single calls; level 6 where it was asked for beside level=None."""
+    """The groups of single calls. Level 6 is included where it was measured beside level=None."""
     names = dict.fromkeys(row.group for row in own(_single(rows)))
     return [_group(name, _side_by_side(select(rows, group=name))) for name in names]
 
@@ -120,7 +121,7 @@ ALL = Table(MEANS.columns, lambda rows: [*groups(rows), Group("all", own(rows))]
 
 
 def _outliers(report: Report) -> str:
-    """Of random products."""
+    """The slowest random products."""
     summary = report.summary
     slow = [f"{o['problem']} ({ratio(o['settled'])}, `{o['kernel']}`)" for o in summary.get("outliers", ())]
     return (
@@ -178,11 +179,11 @@ SUSTAINED = Table(
 
 
 def _largest(report: Report) -> str:
-    """The largest size of a sweep."""
+    """The table for the largest size of a sweep."""
     return SUSTAINED.text(select(report.results, shape=report.results[-1].shape))
 
 
-# What a call without a level gains: the sentence and five rows that README begins with.
+# The gain of a call without a level: the sentence and the five rows at the begin of README.
 SENTENCES = {
     "en": "On an {device}, float32 products run at **{mean} times** the rate of cuBLAS at no lower accuracy "
     "(geometric mean of {count} problems from {least_size} to {most_size}; least {least}), and a float32 "
@@ -216,7 +217,7 @@ def _headlines(reports: Reports) -> list[Group]:
 
 
 def _gains(reports: Reports) -> str:
-    """Where nothing is gained is one of the rows."""
+    """One of the rows shows where nothing is gained."""
     commands = ", ".join(
         f"`{program(each)}` (commit {each.environment['commit']})" for each in reports.values()
     )

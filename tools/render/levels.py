@@ -1,4 +1,4 @@
-"""The levels one by one: the ladder, the sizes, and what a call costs the host."""
+"""The levels one by one: the ladder, the sizes, and the host time of a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from studies.gpu_presets import RUNGS_GROUP, TENSOR_CORE_RUNGS
 from .groups import PROBLEMS, own
 from .spec import KERNEL, PLACE, Block, Column, Line, Picture, Rows, Table, beside, quoted, speedup
 
-FP32 = "fp32 4096 "  # groups of the ladder's problem, one for each layout
+FP32 = "fp32 4096 "  # the groups of the ladder's problem, one per layout
 
 
 def nanoseconds(seconds: float) -> str:
@@ -21,7 +21,7 @@ def nanoseconds(seconds: float) -> str:
 
 
 def _own(name: str):
-    """A field of own rows; nothing in the lines of libraries."""
+    """A field of own rows; empty for libraries."""
     return lambda row: getattr(row, name) if row.role == "rung" else ""
 
 
@@ -107,7 +107,7 @@ def _sizes(rows: Rows) -> list[Column]:
 
 
 def _calls(rows: Rows) -> list[Column]:
-    """Host times of repeated calls, side by side for each number of products in a call."""
+    """Columns with host times of repeated calls, one for each number of products in a call."""
     found = [Column(f"{rows[0].dtype} {rows[0].label}", "kernel", "`{}`")]
     for group in dict.fromkeys(row.group for row in turns.without(rows)):
         found += [
@@ -143,7 +143,7 @@ IN_TURN = Table(
 
 
 def in_turn(report: Report) -> str:
-    """Layers of a model in turn and each alone; nothing where a report holds none."""
+    """The layers of a model, called in turn and each alone; empty if the report has none."""
     shapes = dict.fromkeys(row.shape[1:] for row in select(report.results, choice=turns.ALONE))
     layers = ", ".join(f"{n}x{k}" for n, k in shapes)
     table = IN_TURN.text(turns.lines(report.results))

@@ -1,4 +1,4 @@
-"""Whole models: what the programs of examples/ measured."""
+"""Whole models: the results of the programs in examples/."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _kernels(routed: dict[str, Any]) -> str:
 
 
 def _beside_torch(words: dict[str, str], across: str, ways: dict[str, str], group: str = "") -> Table:
-    """A line for each value of the fields ``words``; torch's time, and how many times as fast the others are, for
-    each value of the field ``across``."""
+    """A table with a line for each value of the fields ``words``. For each value of the field ``across`` it
+    shows torch's time, and how many times as fast the others are."""
 
     def lines(rows: Rows) -> list[Line]:
         found = select(rows, group=group) if group else rows
@@ -43,7 +43,7 @@ def _beside_torch(words: dict[str, str], across: str, ways: dict[str, str], grou
 
 
 def _kept(report: Report) -> str:
-    """Whose rows keep their bits, under ``--invariant``."""
+    """Which runs keep the bits of their rows, with ``--invariant``."""
     table = Table(
         [
             Column("model", "label"),
@@ -64,7 +64,7 @@ def _farthest(report: Report) -> str:
 
 
 def _best(report: Report) -> str:
-    """The model that a patch makes fastest, and the range of all of them, in a sentence."""
+    """A sentence: the model with the largest gain from a patch, and the range over all models."""
     models = beside(select(report.results, group="eager"), ("label", "dtype"), "kernel")
     gains = [(gain, line) for line in models if (gain := look_up(line, "patch.speedup.median"))]
     if not gains:
@@ -115,7 +115,7 @@ def _seconds(head: str, way: str) -> Column:
 
 
 def _efficiency(way: str) -> Column:
-    """Of two devices."""
+    """The efficiency of two devices."""
     return Column("efficiency", lambda line: line.get(way).speedup.median / 2, percent)
 
 

@@ -1,4 +1,4 @@
-"""The pages, their blocks, and the pictures that these show."""
+"""The pages, their blocks, and the pictures in these blocks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OF_THE_BUILD = {**support.BLOCKS, **explain.BLOCKS, **choosing.BLOCKS}
 
 
 class Site:
-    """README, docs, and the results that they show. ``pictures`` grows as pages are rendered: what draws each, and
-    what identifies its data."""
+    """README, docs, and the results that they show. Rendering a page adds its pictures to ``pictures``: the
+    function that draws each, and an identifier of its data."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -47,7 +47,7 @@ class Site:
         return BLOCK.sub(lambda m: m.group(1) + self.block(m.group(2), document) + m.group(4), text)
 
     def block(self, name: str, document: Path) -> str:
-        """Empty where the results have no file for it."""
+        """The text of a block; empty if the results have no file for it."""
         if name in OF_FILES:
             text = "\n\n".join(self._of_file(OF_FILES[name], document))
         elif name in groups.HEADLINES:
@@ -88,7 +88,7 @@ class Site:
         )
 
     def stale_pictures(self) -> dict[Path, Callable[[Path], object]]:
-        """What draws the pictures that were not drawn from the data there is, once the pages are rendered."""
+        """The functions that draw outdated pictures. Call it after rendering all pages."""
         return {
             path: save
             for path, (fingerprint, save) in self.pictures.items()
@@ -96,5 +96,5 @@ class Site:
         }
 
     def left_over(self) -> list[Path]:
-        """Pictures that no page shows."""
+        """The pictures that no page shows."""
         return [path for path in sorted(self.images.glob("*.svg")) if path not in self.pictures]

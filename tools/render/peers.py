@@ -1,4 +1,4 @@
-"""What a user of torch would pick instead, measured beside this library."""
+"""This library measured beside its alternatives for users of torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _product(row: Any) -> str:
 
 
 def _short(row: Any) -> str:
-    """A cube by its side, anything else by its label."""
+    """A short name: the side of a cube, else the label."""
     return str(row.shape[0]) if len(set(row.shape)) == 1 and row.layout == "NN" else row.label
 
 
@@ -57,13 +57,13 @@ def _columns(rows: Rows) -> list[Column]:
 
 
 def _contenders(rows: Rows) -> list[Line]:
-    """A contender on all problems of its group."""
+    """One line per contender, for all problems of its group."""
     found = beside(rows, lambda row: (_product(row), row.choice), _short)
     return [line for line in found if any(row.back_to_back for row in line.rows.values())]
 
 
 def _untimed(report: Report) -> str:
-    """What has no figure, by its reason."""
+    """The contenders without a figure, by reason."""
     reasons: dict[str, list[str]] = {}
     for row in report.results:
         if row.message:

@@ -1,4 +1,5 @@
-"""Products of one kind beside torch's: what `benchmarks/run.py` measured, contenders side by side."""
+"""Products of one kind beside torch's, with contenders side by side, from the results of
+`benchmarks/run.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def _us(head: str, way: str = "fastgemm") -> Column:
 
 
 def _rate(head: str, way: str = "fastgemm", operations: int = 2) -> Column:
-    """TFLOPS or TOPS; of complex products a multiply-add is eight operations."""
+    """A column of TFLOPS or TOPS. In complex products a multiply-add counts as eight operations."""
 
     def value(line: Line) -> float | None:
         seconds = look_up(line, (way, "seconds", "median"))
@@ -44,7 +45,7 @@ def _times(head: str, way: str = "fastgemm") -> Column:
 
 
 def _over(way: str, other: str) -> Callable[[Line], float | None]:
-    """How many times as fast as another contender, where that is not the baseline."""
+    """How many times as fast a contender is as another one that is not the baseline."""
 
     def value(line: Line) -> float | None:
         times = [look_up(line, (name, "seconds", "median")) for name in (other, way)]
@@ -73,7 +74,7 @@ def _block(file: str, *columns: Column, said: str = "", words: int = 3, lines: L
 
 
 def _timed(dtype: str, rows: Rows) -> list[Line]:
-    """By residues; integers are in tables of their own."""
+    """Products computed by residues. Integers have tables of their own."""
     found = [row for row in rows if row.seconds and row.group not in ("int64", "narrow_integers")]
     return side_by_side(found, dtype=dtype)
 

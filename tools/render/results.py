@@ -1,4 +1,4 @@
-"""The files of benchmarks/results, and which of them a block shows."""
+"""Finds the files of benchmarks/results that a block shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read(path: Path) -> Report:
 
 
 def reports(results: Path, name: str, device_type: str = "") -> dict[str, Report]:
-    """Reports by the device that was measured, which is the name of the file's folder; those of GPUs first."""
+    """Reports by measured device, which is the name of the file's folder. GPUs come first."""
     found = {path.parent.name: read(path) for path in sorted(results.glob(f"*/{name}.json"))}
     return {
         device: report

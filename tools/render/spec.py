@@ -1,10 +1,10 @@
-"""What a page shows of a results file, as data: blocks of tables, sentences and pictures.
+"""Describes, as data, what a page shows of a results file: blocks of tables, sentences and pictures.
 
     Block("sizes", Table(columns, rows, words=1), "A dash: one run takes more than 50 ms. {place}")
 
-A table has columns and lines. A line is a row of the file, or several rows of one problem side by side, told apart
-by how the kernel was asked for (``beside``). A column says where in a line its value is: by a dotted path, or a
-function.
+A table has columns and lines. A line is a row of the file, or several rows of one problem side by side,
+distinguished by how the kernel was chosen (``beside``). A column says where in a line its value is, by a
+dotted path or a function.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from fastgemm.bench import plots
 from fastgemm.bench.records import Report
 
 Rows = list[Any]
-Place = str | tuple[str, ...]  # of a value: a dotted path, or its parts
+Place = str | tuple[str, ...]  # where a value is: a dotted path, or its parts
 NO_VALUE = "-"
 PLACE = "{place}"
 
 
 class Line:
-    """Rows of one problem, by what they are told apart by; what all of them share is the first one's."""
+    """The rows of one problem, by what distinguishes them. Common fields are taken from the first row."""
 
     def __init__(self, below: Line | None = None):
         self.rows: dict[str, Any] = {}
-        self.below = below  # the line before this one: in ladders the level below
+        self.below = below  # the line before this one; in ladders, the level below
 
     @property
     def first(self) -> Any:
@@ -43,8 +43,8 @@ Key = str | Sequence[str] | Callable[[Any], Any]
 
 
 def beside(rows: Iterable[Any], shared: Key, apart: Key) -> list[Line]:
-    """A line for each value that its rows share, of fields or of a function; of rows with the same name the first
-    counts."""
+    """One line for each value of ``shared``, which names fields or is a function. ``apart`` distinguishes the
+    rows of a line; of rows with the same value the first counts."""
     found: dict[Any, Line] = {}
     below = None
     for row in rows:
@@ -62,7 +62,7 @@ def _key(row: Any, key: Key) -> Any:
 
 
 def look_up(found: Any, path: Place) -> Any:
-    """A dotted path through lines, dictionaries and attributes; None where it ends early."""
+    """Follows a dotted path through lines, dictionaries and attributes. Returns None if it ends early."""
     for name in path.split(".") if isinstance(path, str) else path:
         if found is None:
             return None
@@ -72,7 +72,7 @@ def look_up(found: Any, path: Place) -> Any:
 
 @dataclass(frozen=True)
 class Column:
-    """``form``: of a value, which is neither None nor empty: a format or a function."""
+    """``form``: a format or a function for values that are neither None nor empty."""
 
     head: str
     value: Place | Callable[[Any], Any]
@@ -86,15 +86,15 @@ class Column:
 
 
 def markdown(header: Sequence[str], lines: Iterable[Sequence[str]], words: int) -> str:
-    """A table in Markdown; columns behind the first ``words`` are set flush right."""
+    """A table in Markdown. Columns after the first ``words`` are right-aligned."""
     marks = ["---" if i < words else "---:" for i in range(len(header))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, marks, *lines])
 
 
 @dataclass(frozen=True)
 class Table:
-    """``lines``: those that rows make. ``by``: a table for each value of it. ``title``: a format of the first
-    row."""
+    """``lines``: makes lines of rows. ``by``: one table for each of its values. ``title``: a format for the
+    first row."""
 
     columns: Sequence[Column] | Callable[[Rows], Sequence[Column]]
     lines: Callable[[Rows], Iterable[Any]] = list
@@ -120,7 +120,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """``alt`` ends with the device's name. ``draw`` makes a figure of a report."""
+    """``alt``: the device's name is appended. ``draw`` makes a figure of a report."""
 
     name: str
     alt: str
@@ -131,8 +131,8 @@ Part = Table | str | Callable[[Report], str]
 
 
 class Block:
-    """Parts of a page that are made from a results file: tables, formats of the report (as its dictionary, and
-    ``place``), and functions of it. ``device``: cuda or cpu alone."""
+    """Parts of a page that are made from a results file: tables, formats (for the report as a dictionary,
+    with ``place``), and functions of the report. ``device``: only for cuda or only for cpu."""
 
     def __init__(self, file: str, *parts: Part, picture: Picture | None = None, device: str = ""):
         self.file, self.parts, self.picture, self.device = file, parts, picture, device
@@ -149,7 +149,7 @@ class Block:
 
 
 def place(report: Report) -> str:
-    """Where, when and with what a report was made, in a sentence."""
+    """A sentence: where, when and with what a report was measured."""
     threads = sorted({row.threads for row in report.results})
     counts = (
         f", {' and '.join(map(str, threads))} thread{'' if threads == [1] else 's'}" if threads != [0] else ""
@@ -158,7 +158,7 @@ def place(report: Report) -> str:
 
 
 def versions(env: dict[str, Any], threads: str = "") -> str:
-    """The device, the software that matters, the date and the commit."""
+    """The device, the relevant software, the date and the commit."""
     if env["device_type"] == "cuda":
         driver = env.get("driver", "unknown")
         device = f"{env['device']} (driver {driver}, CUDA {env['cuda']}, cuBLAS {env['cublas']})"
@@ -170,7 +170,7 @@ def versions(env: dict[str, Any], threads: str = "") -> str:
 
 
 def program(report: Report) -> str:
-    """The command that measured it, as it was at that commit."""
+    """The command that measured a report, as it was at that commit."""
     command, preset = report.command, report.method.get("preset")
     if preset:
         return f"python benchmarks/run.py {preset}"
@@ -192,7 +192,7 @@ def speedup(row: Any) -> float | None:
 
 
 def quoted(names: Iterable[str], without: str = NO_VALUE) -> str:
-    """Names of kernels, each once."""
+    """Names of kernels in a list, each once."""
     return ", ".join(dict.fromkeys(f"`{name}`" for name in names)) or without
 
 

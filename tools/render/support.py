@@ -1,4 +1,4 @@
-"""What there is and what runs where: from the kernel table, and from predictions for nominal GPUs."""
+"""Which kernels exist and what runs where, from the kernel table and from predictions for nominal GPUs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fastgemm.table import KernelInfo, kernels
 
 from .spec import Column, Table, quoted
 
-# Level 6 of GEMM on CUDA in the order in which it is read: the plain rungs, then what they are put to, then
-# special shapes. What is not named here comes behind these, in the table's order.
+# The reading order of level 6 of GEMM on CUDA: the plain rungs, then their applications, then special shapes.
+# Kernels that are not named here follow in the table's order.
 READING = (
     *("wmma", "mma_sync", "dmma", "dmma_m8n8k4", "wgmma", "wgmma_ring", "wgmma_persistent"),
     *("wgmma_overlapped", "wgmma_specialized"),
@@ -25,7 +25,7 @@ KERNELS = Table(
         Column("kernel", "name", "`{}`"),
         Column("role", "role"),
         Column("needs", "needs"),
-        Column("idea", lambda row: row.summary.rstrip(".").replace("[", r"\[")),  # or [i][j] is a link to i
+        Column("idea", lambda row: row.summary.rstrip(".").replace("[", r"\[")),  # else [i][j] is a link
     ],
     words=5,
     by=("op", "device"),
@@ -34,7 +34,7 @@ KERNELS = Table(
 
 
 def _kernels() -> str:
-    """In the order in which they are read; it does not depend on the machine."""
+    """All kernels in reading order. The text does not depend on the machine."""
 
     def place_of(row: KernelInfo) -> tuple[int, int]:
         return row.level, READING.index(row.name) if row.level == 6 and row.name in READING else len(READING)
@@ -49,7 +49,7 @@ def _kernels() -> str:
 
 @dataclass(frozen=True)
 class Series:
-    """A kind of product: its dtype, precision, and what a tensor core multiplies for it."""
+    """A kind of product: its dtype, its precision, and the type that a tensor core multiplies for it."""
 
     name: str
     multiplied: str
@@ -57,8 +57,8 @@ class Series:
     precision: str = "ieee"
 
     def taken(self, level: int, on_hopper_alone: bool) -> str:
-        """The rows that a level picks from; of float32 those of exactly this precision."""
-        precise = self.precision if level == 6 else "ieee"  # level 5 multiplies float32 as it is
+        """The rows that a level picks from; for float32 only rows of exactly this precision."""
+        precise = self.precision if level == 6 else "ieee"  # level 5 does not round float32 operands
         rows = [
             row
             for row in RUNGS
@@ -100,12 +100,12 @@ LEVELS = Table(
 
 @dataclass(frozen=True)
 class Generation:
-    """``multiprocessors``: of the largest; nominal_gpu() in csrc/core/gpu.cpp has the rest."""
+    """``multiprocessors``: of the largest GPU; nominal_gpu() in csrc/core/gpu.cpp knows the rest."""
 
     capability: str
     gpus: str
     multiprocessors: int
-    run_on: str = "the simulator alone; never on this hardware"  # what tools/gpu_check.sh has tested
+    run_on: str = "the simulator alone; never on this hardware"  # where tools/gpu_check.sh was run
 
     @property
     def gpu(self) -> dict[str, Any]:
@@ -113,13 +113,13 @@ class Generation:
         return {"capability": capability, "multiprocessors": self.multiprocessors, "number": 0}
 
     def predictions(self, dtype: str, precision: str = "ieee") -> dict[str, float]:
-        """Seconds of a large product, the fastest first."""
+        """Predicted seconds of a large product, fastest first."""
         problem = (dtype, precision, 1, EDGE, EDGE, EDGE, False, False)
         found = _introspect.predictions(problem, self.gpu)
         return {name: seconds for name, seconds in found if name != "library" or dtype in LIBRARY_TYPES}
 
     def choice(self, series: Series) -> str:
-        """What level 6 takes, and level=None where that is another one."""
+        """The kernel that level 6 takes, and the kernel of level=None if it is another one."""
         found = list(self.predictions(series.dtype, series.precision))
         level6 = next(name for name in found if name in {row.name for row in RUNGS if row.level == 6})
         free = "library" if found[0] == "library" else f"`{found[0]}`"

@@ -1,5 +1,5 @@
-// Level 1: two loops, any strides. Three streams and one addition an element: once the operands leave the
-// cache, memory sets the rate, and the rungs above can only use more of it.
+// Level 1: two loops, any strides. Each element costs one addition and three memory accesses. Operands larger
+// than the cache make memory bandwidth the limit; the rungs above can only use more of it.
 #include "cpu/add/levels.h"
 #include "cpu/gemm/element.h"
 

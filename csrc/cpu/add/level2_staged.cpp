@@ -1,7 +1,7 @@
-// Level 2: pieces of both operands are first copied into buffers that stay in L1, added there, and copied
-// out. This is what pays in GEMM, where a staged element is used many times. Here each is used once, so
-// staging buys nothing: the same bytes still cross the memory bus, and every element is moved three times
-// more on the way. That is the lesson of this rung: reuse first, then fast memory.
+// Level 2: staging. Blocks of both operands are copied to buffers in L1, added there, and copied out. This
+// pays in GEMM, where a staged element is used many times. Here each element is used once, so staging gains
+// nothing: the same bytes cross the memory bus, and three more copies of each element are made on the way.
+// The lesson of this rung: fast memory helps only where data is reused.
 #include "cpu/add/levels.h"
 #include "cpu/gemm/element.h"
 
@@ -11,7 +11,7 @@ using namespace scalar;
 
 namespace {
 
-constexpr int64_t kStage = 1024;  // elements: three buffers of at most 8 KiB
+constexpr int64_t kStage = 1024;  // elements; three buffers of at most 8 KiB each
 
 template <class To, class From>
 void copy(To* to, int64_t to_stride, const From* from, int64_t from_stride, int64_t n) {

@@ -1,5 +1,5 @@
-// Level 4: a register of 16 to 64 bytes at a time, unit-stride or broadcast operands; other strides go
-// element by element. fp16 and bf16 are widened to fp32 in registers and rounded once.
+// Level 4: SIMD registers of 16 to 64 bytes, for operands with stride 1 or 0 (broadcast). Other strides are
+// added element by element. fp16 and bf16 are widened to fp32 in registers and rounded once.
 #include "cpu/add/levels.h"
 #include "cpu/add/row.h"
 

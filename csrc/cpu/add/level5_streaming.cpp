@@ -1,7 +1,7 @@
-// Level 5: all cores, and results that would not stay cached anyway are written with non-temporal stores:
-// three streams cross the memory bus instead of four, because an ordinary store reads its line first.
-// Sums are formed in a 512-byte piece in L1 and leave it in whole lines, so every element width and alignment
-// takes the same path. Small or in-place sums keep level 4's stores (table.cpp).
+// Level 5: all cores, and non-temporal stores for results too large to stay cached. An ordinary store first
+// reads its cache line from memory, so four streams cross the memory bus; a non-temporal store saves one.
+// Sums are formed in a 512-byte buffer in L1 and written in whole cache lines. Every element size and
+// alignment can therefore use the same code. Small or in-place sums use level 4's stores (table.cpp).
 #include "cpu/add/levels.h"
 #include "cpu/add/row.h"
 #include "cpu/transpose/stream_row.h"
@@ -9,7 +9,7 @@
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
-// Short, so that the stores of one piece overlap with the loads of the next: 4096 bytes lose 40 % in fp32.
+// Short, so that the stores of one buffer overlap with the loads of the next: 4096 bytes lose 40 % in fp32.
 constexpr int64_t kPieceBytes = 512;
 
 template <class T>
@@ -17,7 +17,7 @@ FASTGEMM_INLINE void stream_sum(const T* a, int64_t a_stride, const T* b, int64_
                                 Accumulator<T> alpha) {
   constexpr int64_t kSize = sizeof(T), kPiece = kPieceBytes / kSize;
   alignas(kLine) T piece[kPiece];
-  // The first piece ends on a line of out, and so do all others.
+  // The first part ends where a cache line of out ends, and so do all others.
   int64_t count = kPiece - static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) & (kLine - 1)) / kSize;
   for (int64_t j = 0; j < n; j += count, count = kPiece) {
     count = min(count, n - j);

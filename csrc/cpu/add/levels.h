@@ -1,4 +1,4 @@
-// The rungs of add. Each takes any AddProblem; `split` cuts one into pieces for the context's threads.
+// The rungs of add. Each takes any AddProblem; add_parallel divides a problem among threads.
 #pragma once
 
 #include "core/context.h"
@@ -22,7 +22,7 @@ FASTGEMM_DECLARE_ADD_KERNELS(avx2)
 FASTGEMM_DECLARE_ADD_KERNELS(avx512)
 #undef FASTGEMM_DECLARE_ADD_KERNELS
 
-// Runs the kernel on pieces of the problem, on all threads.
+// Runs the kernel on all threads, each on a part of the problem.
 void add_parallel(const AddProblem&, Context&, AddKernel);
 
 }  // namespace fastgemm

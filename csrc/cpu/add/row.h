@@ -1,13 +1,12 @@
-// One row of the sum in SIMD registers, the result contiguous. Shared by levels 4 and 5 and compiled once
-// per instruction set.
+// Adds one row in SIMD registers; the result is contiguous. Levels 4 and 5 share it. Compiled once per
+// instruction set.
 #pragma once
 
 #include "cpu/gemm/simd.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// What the lanes of a vector hold: sums of narrow integers wrap modulo 2^8 or 2^16, half types are added in
-// fp32.
+// The type of a vector's lanes. Narrow integers wrap modulo 2^8 or 2^16; half types are added in fp32.
 template <class T>
 using Lane = std::conditional_t<kIsNarrowInteger<T>, std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>,
                                 Accumulator<T>>;
@@ -30,7 +29,7 @@ FASTGEMM_INLINE void store_lanes(T* p, Vector<Lane<T>> v) {
   }
 }
 
-// An operand of stride 0 is one element for the whole row.
+// An operand with stride 0 has one element for the whole row.
 template <class T, bool Broadcast>
 struct RowOperand {
   const T* data;
@@ -70,7 +69,7 @@ FASTGEMM_INLINE void add_vectors(const T* a, const T* b, T* out, int64_t n, Accu
 template <class T>
 FASTGEMM_INLINE void add_row(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t n,
                              Accumulator<T> alpha) {
-  if (n == 0) return;  // a broadcast operand may be empty, too
+  if (n == 0) return;  // even a broadcast operand may have no element then
   if (a_stride == 1 && b_stride == 1) return add_vectors<T, false, false>(a, b, out, n, alpha);
   if (a_stride == 1 && b_stride == 0) return add_vectors<T, false, true>(a, b, out, n, alpha);
   if (a_stride == 0 && b_stride == 1) return add_vectors<T, true, false>(a, b, out, n, alpha);

@@ -1,4 +1,4 @@
-// Pieces of an add for the threads.
+// Divides an addition among threads.
 #include <algorithm>
 
 #include "cpu/add/levels.h"
@@ -6,7 +6,7 @@
 namespace fastgemm {
 namespace {
 
-// Waking a thread costs a few microseconds: as long as it takes to move about 64 KiB.
+// Waking a thread costs a few microseconds, the time to move about 64 KiB.
 constexpr int64_t kTaskBytes = 64 << 10;
 
 template <class M>
@@ -34,7 +34,7 @@ void add_parallel(const AddProblem& p, Context& context, AddKernel kernel) {
   const int64_t wanted = std::min(4 * threads, bytes / kTaskBytes);
   const int64_t row_tasks = std::min(p.rows, wanted), col_tasks = ceil_div(wanted, row_tasks);
   const int64_t height = ceil_div(p.rows, row_tasks);
-  // Whole lines a piece, so that two threads do not write to one line.
+  // Each part has whole cache lines, so that two threads do not write to one line.
   const int64_t width = ceil_div(ceil_div(p.cols, col_tasks), 64) * 64;
   const int64_t down = ceil_div(p.rows, height), across = ceil_div(p.cols, width);
   context.parallel(down * across, [&](int64_t task) {

@@ -12,7 +12,7 @@ void serial(const AddProblem& p, Context&) {
   kernel(p);
 }
 
-// The same kernel as compiled for each instruction set, in the order of Isa.
+// One kernel compiled for each instruction set, in the order of Isa.
 #if defined(__x86_64__)
 #define FASTGEMM_PER_ISA(kernel) {baseline::kernel, avx2::kernel, avx512::kernel}
 #else
@@ -27,10 +27,11 @@ AddKernel for_this_cpu(const AddKernel (&kernels)[3]) {
 
 void vectorized(const AddProblem& p, Context&) { for_this_cpu(kVectorized)(p.with_long_rows()); }
 
-// Non-temporal stores pay once the three streams leave the caches: fp32 on two Zen 4 cores with 1 MiB of L2
-// each and 32 MiB of L3, ordinary against non-temporal, GB/s: 25 MB 97 : 81, 36 MB 64 : 79, 50 MB 56 : 73,
-// 201 MB 50 : 76. L2 is the yardstick because an L3 is shared with cores that do other work. In place they do
-// not pay: the line of out was read anyway. Rows under 1 KiB have too few whole lines.
+// Whether to use non-temporal stores. They pay when the three streams do not fit in the caches. fp32 on two
+// Zen 4 cores with 1 MiB of L2 each and 32 MiB of L3, ordinary against non-temporal stores, GB/s: 25 MB 97 :
+// 81, 36 MB 64 : 79, 50 MB 56 : 73, 201 MB 50 : 76. The limit depends on L2, because L3 is shared with cores
+// that do other work. In place they do not pay: the cache line of out was read anyway. Rows under 1 KiB have
+// too few whole lines.
 bool bypasses_cache(const AddProblem& p) {
   const bool in_place = p.out.data == p.a.data || p.out.data == p.b.data;
   return !in_place && p.out.col_stride == 1 && p.cols * element_size(p.type) >= 1024 &&

@@ -1,5 +1,5 @@
-// The activations of an epilogue, a vector at a time, without branches: PyTorch's definitions within 4 units
-// in the last place of float32, or within 2e-7 where the value is smaller than 1.
+// The activations of an epilogue for vectors, without branches. They agree with PyTorch's definitions within
+// 4 units in the last place of float32, or within 2e-7 for values below 1.
 #pragma once
 
 #include "core/epilogue.h"
@@ -7,8 +7,8 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// 2^x: the nearest integer goes into the exponent, and Taylor's polynomial of degree 7 has the rest, which is
-// at most 1/2. Infinite from 128 on, 2^-126 below -126.
+// 2^x. The nearest integer goes into the exponent; a Taylor polynomial of degree 7 computes the power of the
+// rest, which is at most 1/2. The result is infinite from 128 on, and 2^-126 below -126.
 FASTGEMM_INLINE Vector<float> exp2_of(Vector<float> x) {
   using V = Vector<float>;
   using Bits = Vector<uint32_t>;
@@ -24,13 +24,13 @@ FASTGEMM_INLINE Vector<float> exp2_of(Vector<float> x) {
   return (V)((Bits)p + ((Bits)shifted << 23));
 }
 
-// x times the normal distribution: x Phi(x) = max(x, 0) - |x| Phi(-|x|), and Phi(-z) = exp(-z^2 / 2) times a
-// smooth function that falls from 1/2 to 0.07 at 5.5, here a polynomial of degree 14 in z / 2.75 - 1. So
-// values far below 0 keep their relative accuracy, which 1 + erf loses.
+// x times the normal distribution: x Phi(x) = max(x, 0) - |x| Phi(-|x|). Phi(-z) is exp(-z^2 / 2) times a
+// smooth function that falls from 1/2 at 0 to 0.07 at 5.5; a polynomial of degree 14 in z / 2.75 - 1
+// approximates it. Values far below 0 therefore keep their relative accuracy, which the form 1 + erf loses.
 FASTGEMM_INLINE Vector<float> gelu_of(Vector<float> x) {
   using V = Vector<float>;
   const V magnitude = x < 0.f ? -x : x;
-  const V z = magnitude < 13.f ? magnitude : broadcast<V>(13.f);  // of NaN, too
+  const V z = magnitude < 13.f ? magnitude : broadcast<V>(13.f);  // 13 for NaN, too
   V y = z * float(1 / 2.75) - 1.f;
   y = y < 1.f ? y : broadcast<V>(1.f);
   V p = broadcast<V>(0.000361851936f);
@@ -67,7 +67,7 @@ FASTGEMM_INLINE Vector<double> activate_vector(Activation activation, Vector<dou
   return x;
 }
 
-// One number as a vector of them, so that its bits do not depend on where it stands in a row.
+// Computes one number as a vector, so that its bits do not depend on its place in a row.
 template <class T>
 FASTGEMM_INLINE T activate_one(Activation activation, T x) {
   return activate_vector(activation, broadcast<Vector<T>>(x))[0];

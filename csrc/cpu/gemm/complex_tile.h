@@ -1,24 +1,24 @@
-// Products of complex numbers: panels keep real and imaginary parts apart, and a register tile multiplies
+// Products of complex numbers. Panels store real and imaginary parts separately. A register tile multiplies
 // them by real multiply-adds, four for each complex one.
 //
 //   panel      for each k: the real parts of W rows (or columns), then their imaginary parts
 //   C tile     ROWS x 1 vectors of real parts and as many of imaginary ones, interleaved by the store
 //
-// That is the real product of torch/complex.h, within a block of k in the same order, but B is written once
-// instead of twice and its vectors are loaded half as often.
+// This computes the same sums as the real product of torch/complex.h, in the same order within a block of k.
+// But B is written once instead of twice, and its vectors are loaded half as often.
 #pragma once
 
 #include "cpu/gemm/micro_kernel.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// As pack_panel (pack.h), of complex numbers.
+// pack_panel (pack.h) for complex numbers.
 template <class T, int W>
 void pack_complex_panel(T* dst, const Complex<T>* src, int64_t sw, int64_t sk, int64_t width, int64_t k) {
   using V = Vector<T>;
   using Lanes = std::make_integer_sequence<int, kLanes<T>>;
   constexpr int N = kLanes<T>, kVectors = static_cast<int>(ceil_div(W, N));
-  // A number's parts are neighbours, as the elements of a real row twice as long.
+  // The parts are adjacent, like the elements of a real row of twice the length.
   if (sk == 1)
     return pack_panel<Widened<T>, W>(dst, reinterpret_cast<const T*>(src), 2 * sw, 1, width, 2 * k);
   const int count = static_cast<int>(min<int64_t>(W, width));
@@ -30,7 +30,7 @@ void pack_complex_panel(T* dst, const Complex<T>* src, int64_t sw, int64_t sk, i
         const V low = load<V>(numbers), high = load<V>(numbers + N);
         re[i] = unzip_even(low, high, Lanes{}), im[i] = unzip_odd(low, high, Lanes{});
       }
-      // In this order, since the last vector of each part may reach into what follows.
+      // In this order, because the last vector of each part may overlap what follows.
       for (int i = 0; i < kVectors; ++i) store(dst + i * N, re[i]);
       for (int i = 0; i < kVectors; ++i) store(dst + W + i * N, im[i]);
     } else {
@@ -49,13 +49,13 @@ __attribute__((noinline)) void complex_tile(const MicroTile<Traits>& t) {
   using Lanes = std::make_integer_sequence<int, kLanes<T>>;
   constexpr int N = kLanes<T>, MR = Traits::kMR, kAhead = 8;
   V re[ROWS] = {}, im[ROWS] = {};
-  for (int i = 0; i < ROWS; ++i)  // C, while the loop runs
+  for (int i = 0; i < ROWS; ++i)  // prefetches C before the loop
     for (int j = 0; j < 2 * N; j += 64 / static_cast<int>(sizeof(T)))
       __builtin_prefetch(reinterpret_cast<T*>(t.c + i * t.ldc) + j, 1, 3);
   const T *a = t.a, *b = t.b;
   for (int64_t kk = t.k; kk > 0; --kk, a += 2 * MR, b += 2 * N) {
     const V b_re = load<V>(b), b_im = load<V>(b + N);
-    // Neither panel fits the L1 cache.
+    // Neither panel fits in the L1 cache.
     __builtin_prefetch(b + kAhead * 2 * N, 0, 3), __builtin_prefetch(b + kAhead * 2 * N + N, 0, 3);
     __builtin_prefetch(a + kAhead * 2 * MR, 0, 3), __builtin_prefetch(a + kAhead * 2 * MR + MR, 0, 3);
 #pragma GCC unroll 16
@@ -80,8 +80,8 @@ __attribute__((noinline)) void complex_tile(const MicroTile<Traits>& t) {
   }
 }
 
-// The Traits (engine.h) of complex products. With 32 registers 14 rows have 28 sums, with 16 registers 6
-// have 12.
+// The Traits (engine.h) of complex products. With 32 registers, 14 rows need 28 of them for sums; with 16
+// registers, 6 rows need 12.
 template <class T>
 struct ComplexTraits {
   using Element = Complex<T>;
@@ -100,7 +100,7 @@ struct ComplexTraits {
   static void pack_b(T* panel, const Element* b, int64_t cs, int64_t ks, int64_t cols, int64_t k) {
     pack_complex_panel<T, kNR>(panel, b, cs, ks, cols, k);
   }
-  // Makes the numbers of a packed panel their conjugates.
+  // Conjugates the numbers of a packed panel.
   template <int W>
   static void conjugate(T* panel, int64_t k) {
     for (int64_t kk = 0; kk < k; ++kk)

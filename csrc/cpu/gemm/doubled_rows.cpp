@@ -11,7 +11,7 @@ struct Complex {
   Part re, im;
 };
 
-constexpr int64_t kTileRows = 32, kTileCols = 64;  // so that a column-major src is read by lines, too
+constexpr int64_t kTileRows = 32, kTileCols = 64;  // so that whole cache lines of a column-major src are read
 
 template <class Part>
 void double_tile(const DoubledRows& d, int64_t matrix, int64_t first_row, int64_t first_col) {
@@ -38,7 +38,7 @@ template <class Part>
 void double_all(const DoubledRows& d, Context& context) {
   const int64_t down = (d.rows + kTileRows - 1) / kTileRows, across = (d.cols + kTileCols - 1) / kTileCols;
   const int64_t tiles = d.batch * down * across;
-  // A task of 64 tiles has 2 MB or so to write.
+  // A task of 64 tiles writes about 2 MB.
   constexpr int64_t kTask = 64;
   context.parallel((tiles + kTask - 1) / kTask, [&](int64_t task) {
     for (int64_t t = task * kTask; t < std::min((task + 1) * kTask, tiles); ++t)

@@ -1,4 +1,4 @@
-// Element types as they lie in memory, what a product of them accumulates in, and scalar conversions.
+// Element types as stored in memory, their accumulator types, and scalar conversions.
 //
 // Every header of this folder is compiled several times, once per instruction set, and puts its code into
 // the namespace of that instruction set. A function shared between them would be merged by the linker,
@@ -46,8 +46,8 @@ constexpr int64_t round_up(int64_t x, int64_t y) { return ceil_div(x, y) * y; }
 
 inline float to_float(BFloat16 x) { return bit_cast<float>(uint32_t{x.bits} << 16); }
 
-// Branch-free, so that compilers can vectorize it: the exponent is moved into place by a multiplication,
-// which also normalizes subnormals; infinities and NaNs get their exponent bits back afterwards.
+// Branch-free, so that compilers can vectorize it. A multiplication corrects the exponent and also normalizes
+// subnormals. Afterwards infinities and NaNs get their exponent bits back.
 inline float to_float(Half x) {
   const uint32_t magnitude = uint32_t{x.bits & 0x7fffu} << 13, sign = uint32_t{x.bits & 0x8000u} << 16;
   const float scaled = bit_cast<float>(magnitude) * 0x1p112f;
@@ -55,7 +55,7 @@ inline float to_float(Half x) {
   return bit_cast<float>(bit_cast<uint32_t>(scaled) | special | sign);
 }
 
-// Round to nearest even; NaN stays NaN (its payload must not round up to infinity).
+// Rounds to nearest even. NaN stays NaN: rounding must not turn it into infinity.
 inline BFloat16 to_bfloat16(float x) {
   const uint32_t bits = bit_cast<uint32_t>(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
@@ -69,7 +69,7 @@ inline Half to_half(float x) {
     half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   } else if (magnitude >= 0x477ff000u) {  // 65520 and above round to infinity
     half = 0x7c00u;
-  } else if (magnitude < 0x38800000u) {  // subnormal: the unit of 0.5f is 2^-24, so the addition rounds
+  } else if (magnitude < 0x38800000u) {  // subnormal: the last bit of 0.5f is 2^-24, so the addition rounds
     half = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   } else {
     half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
@@ -77,7 +77,8 @@ inline Half to_half(float x) {
   return {static_cast<uint16_t>(half | sign)};
 }
 
-// Integers accumulate modulo 2^32, int64 modulo 2^64, in unsigned arithmetic, where wrapping is defined.
+// Integers accumulate modulo 2^32, int64 modulo 2^64. The accumulators are unsigned, because signed overflow
+// is undefined.
 template <class T>
 struct AccumulatorOf {
   using type = float;
@@ -106,10 +107,10 @@ template <>
 struct AccumulatorOf<uint64_t> {
   using type = uint64_t;
 };
-// Two of them in int16 are multiplied at once (simd.h).
+// Integers that are widened to int16, so that two are multiplied at once (simd.h).
 template <class T>
 inline constexpr bool kIsNarrowInteger = std::is_integral_v<T> && sizeof(T) < 4;
-// A complex number as it lies in memory.
+// A complex number as stored in memory.
 template <class T>
 struct Complex {
   T re, im;
@@ -125,7 +126,7 @@ struct AccumulatorOf<Complex<T>> {
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
 
-// What alpha and beta are kept as: sums of complex numbers are scaled by real ones.
+// The type of alpha and beta. They are real for complex sums.
 template <class Acc>
 struct ScaleOf {
   using type = Acc;
@@ -161,7 +162,7 @@ inline T round_to(Acc x) {
   }
 }
 
-// alpha and beta in the accumulator's type; for integers they are integral and wrap too.
+// alpha or beta in the accumulator's type. For integers they are whole numbers and wrap, too.
 template <class Acc>
 inline Acc scalar_of(double x) {
   if constexpr (std::is_integral_v<Acc>) {
@@ -198,7 +199,7 @@ inline void with_element(DType type, F&& f) {
   }
 }
 
-// Calls f.template operator()<Element, Out>(): half types are also widened to a float32 result.
+// Calls f.template operator()<Element, Out>(). Half types may have a float32 result.
 template <class F>
 inline void with_types(const GemmProblem& p, F&& f) {
   with_element(p.type, [&]<class T>() {

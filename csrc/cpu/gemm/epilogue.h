@@ -1,5 +1,5 @@
-// The epilogue: out = alpha * tile + beta * c, or activation(alpha * tile + bias) + beta * c where a problem
-// asks for it, rounded once to the type of out.
+// Stores a tile: out = alpha * tile + beta * c, or with an epilogue activation(alpha * tile + bias) + beta *
+// c. It is rounded once to the type of out.
 #pragma once
 
 #include "cpu/gemm/activation.h"
@@ -12,7 +12,7 @@ struct OutputBlock {
   int64_t c_rs, c_cs;
   Out* out;  // rows contiguous
   int64_t ld;
-  // Where the problem asks for an epilogue: bias may be null.
+  // Set if the problem has an epilogue; bias may still be null.
   bool finishes = false;
   Activation activation = Activation::none;
   const Out* bias = nullptr;
@@ -27,7 +27,7 @@ struct OutputBlock {
   }
 };
 
-// c is null where beta is 0.
+// c is null if beta is 0.
 template <class Out>
 OutputBlock<Out> output_of(const GemmProblem& p, int64_t batch) {
   const Out* c = p.beta != 0 ? static_cast<const Out*>(p.c.data) + batch * p.c.batch_stride : nullptr;
@@ -101,8 +101,8 @@ void store_numbers(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alp
   }
 }
 
-// Complex numbers, which are scaled part by part: rows of c are rows of parts where its columns are
-// neighbours.
+// Complex numbers, whose parts are scaled separately. If the columns of c are adjacent, its rows are read as
+// rows of parts.
 template <class T>
 void store_parts(const Complex<T>* tile, int64_t tile_ld, int rows, int cols, T alpha, T beta,
                  const OutputBlock<Complex<T>>& o) {

@@ -3,13 +3,13 @@
 #pragma once
 
 #include "core/context.h"
-#include "core/finish.h"
+#include "core/epilogue_pass.h"
 
 #define FASTGEMM_CPU_GEMM_ENTRIES                            \
   void gemm_simd(const GemmProblem& p, Context& ctx);        \
   void gemm_microkernel(const GemmProblem& p, Context& ctx); \
   void gemm_pipelined(const GemmProblem& p, Context& ctx);   \
-  void finish_product(const Finish& f, Context& ctx);
+  void epilogue_pass(const EpiloguePass& f, Context& ctx);
 
 namespace fastgemm {
 

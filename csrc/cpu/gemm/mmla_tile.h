@@ -1,26 +1,26 @@
-// The micro-kernel of aarch64's matrix instructions, bfmmla and smmla, and how their operands are packed.
+// The micro-kernel for aarch64's matrix instructions bfmmla and smmla, and the packing of its operands.
 //
 // One instruction multiplies 2 rows of A by 2 columns of B, 8 bytes of k deep (4 bfloat16 or 8 int8), and
 // adds the four sums to a vector:
 //
 //   (a0 | a1), (b0 | b1)  ->  (a0.b0, a0.b1, a1.b0, a1.b1)
 //
-// A dot-product instruction (bfdot, sdot) does half of that for the same two vectors: there one row meets
-// four columns, 4 bytes of k deep. With 8 bytes as the unit of a packed panel two neighbouring rows are one
-// vector, so panels are those of pack.h and nothing is broadcast.
+// A dot-product instruction (bfdot, sdot) does half as much with the same two vectors: one row times four
+// columns, 4 bytes of k deep. The unit of a packed panel is 8 bytes, so two adjacent rows are one vector. The
+// panels of pack.h therefore fit, and nothing is broadcast.
 //
-// C is 8 x 12, that is 4 x 6 vectors of 2 x 2 sums: 24 products a k-group for 10 loads, and 24 of 32
-// registers. The sums become rows when the loop is over: the lower halves of two neighbours are four columns
-// of the upper row, their upper halves those of the lower one.
+// The tile of C is 8 x 12, that is 4 x 6 vectors of 2 x 2 sums. It needs 10 loads for 24 products per
+// k-group, and 24 of 32 registers. The sums become rows after the loop: the lower halves of two adjacent
+// vectors are four columns of the upper row, their upper halves four columns of the lower row.
 //
-// Nothing of this was measured; it was run under emulation only.
+// This was not measured; it ran only under emulation.
 #pragma once
 
 #include "cpu/gemm/micro_kernel.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// 8 bytes of one row: 4 bfloat16 or 8 int8 that follow each other in k.
+// 8 bytes of one row: 4 bfloat16 or 8 int8, consecutive in k.
 template <class T>
 struct EightBytes {
   using Element = T;
@@ -30,7 +30,7 @@ struct EightBytes {
   using TwoBits = std::conditional_t<sizeof(T) == 2, uint32_t, uint16_t>;
 
   static FASTGEMM_INLINE Vector<Unit> along_k(const T* p) { return load<Vector<Unit>>(p); }
-  // Two neighbours of each k, then the first of all of them before the second of all.
+  // Loads two adjacent rows for each k, then moves all elements of the first row before all of the second.
   static FASTGEMM_INLINE Vector<Unit> along_w(const T* p, int64_t sk) {
     Vector<TwoBits> neighbours;
 #pragma GCC unroll 8
@@ -62,9 +62,9 @@ struct MmlaTraits : PanelTraits<EightBytes<T>, 8, 12> {
   using Acc = typename Base::Acc;
   using V = Vector<Acc>;
   using U = Vector<uint64_t>;
-  static constexpr int N = kLanes<Acc>;  // columns of a vector of a row of C
+  static constexpr int N = kLanes<Acc>;  // columns of C in one vector
 
-  // Tiles of fewer rows and columns, so that little is computed of what does not exist.
+  // Picks a smaller tile at the edges, so that few sums outside of C are computed.
   static void micro_kernel(const MicroTile<MmlaTraits>& t) {
     using Pairs = std::make_integer_sequence<int, Base::kMR / 2>;
     if (t.cols <= N) return by_rows<1>(t, Pairs{});
@@ -80,7 +80,7 @@ struct MmlaTraits : PanelTraits<EightBytes<T>, 8, 12> {
     kernels[(t.rows - 1) / 2](t);
   }
 
-  // 2 * PAIRS rows, the last of which may not exist, by NV vectors of columns.
+  // A tile of 2 * PAIRS rows by NV vectors of columns. The last row may be outside of C.
   template <int PAIRS, int NV>
   __attribute__((noinline)) static void tile(const MicroTile<MmlaTraits>& t) {
     V sums[PAIRS][2 * NV] = {};
@@ -91,8 +91,8 @@ struct MmlaTraits : PanelTraits<EightBytes<T>, 8, 12> {
       for (int i = 0; i < PAIRS; ++i) rows[i] = load<U>(a + 2 * i);
 #pragma GCC unroll 3
       for (int j = 0; j < 2 * NV; j += 2) {
-        // No load moves up beyond this: gcc 12 would ask for all columns at once, and two sums went to memory
-        // and back in every step for want of registers.
+        // Keeps the compiler from moving loads up. gcc 12 would load all columns at once; registers were then
+        // too few, and two sums were spilled in every step.
         asm volatile("" ::: "memory");
         const U left = load<U>(b + 2 * j), right = load<U>(b + 2 * j + 2);
 #pragma GCC unroll 4

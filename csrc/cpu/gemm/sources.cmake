@@ -6,7 +6,7 @@ set(FASTGEMM_CPU_GEMM_ISA
     csrc/cpu/gemm/level4_simd.cpp
     csrc/cpu/gemm/level5_microkernel.cpp
     csrc/cpu/gemm/level6_pipelined.cpp
-    csrc/cpu/gemm/finish.cpp)
+    csrc/cpu/gemm/epilogue_pass.cpp)
 set(FASTGEMM_CPU_GEMM_PLAIN
     csrc/cpu/gemm/doubled_rows.cpp
     csrc/cpu/gemm/mirror.cpp

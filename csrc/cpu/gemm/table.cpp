@@ -152,21 +152,21 @@ const char* without_mmla_int8() {
 
 }  // namespace
 
-void cpu::finish(const Finish& given, Context& ctx) {
+void cpu::run_epilogue_pass(const EpiloguePass& given, Context& ctx) {
   if (given.batch * given.m * given.n == 0) return;
   const bool by_rows = given.out.col_stride == 1 || given.n == 1;
-  const Finish f = by_rows ? given : given.transposed();
+  const EpiloguePass f = by_rows ? given : given.transposed();
 #if defined(__x86_64__)
   switch (cpu_features().isa()) {
     case Isa::avx512:
-      return avx512::finish_product(f, ctx);
+      return avx512::epilogue_pass(f, ctx);
     case Isa::avx2:
-      return avx2::finish_product(f, ctx);
+      return avx2::epilogue_pass(f, ctx);
     case Isa::baseline:
       break;
   }
 #endif
-  baseline::finish_product(f, ctx);
+  baseline::epilogue_pass(f, ctx);
 }
 
 std::span<const Kernel> cpu_gemm_kernels() {

@@ -1,5 +1,5 @@
-// Independent multiply-adds on registers, compiled per instruction set. 16 chains hide the latency of 4
-// cycles on two units (8 would do) and leave registers for the two operands.
+// Independent multiply-adds on registers, compiled per instruction set. Two units with a latency of 4 cycles
+// need 8 chains of dependent operations; there are 16, which still leaves registers for the two operands.
 #include <cstdint>
 
 #if defined(FASTGEMM_ISA_avx512)
@@ -10,7 +10,7 @@
 #define FASTGEMM_VECTOR_BYTES 16
 #endif
 
-// From here on the compiler knows nothing of the value, and must have computed it.
+// The compiler must have computed the value here, and can assume nothing about it afterwards.
 #if defined(FASTGEMM_ISA_avx512)
 #define HIDE(value) asm volatile("" : "+v"(value))
 #elif defined(__x86_64__)
@@ -22,7 +22,7 @@
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
-constexpr int kChains = FASTGEMM_VECTOR_BYTES == 64 ? 16 : 12;  // AVX2 and SSE have 16 registers in all
+constexpr int kChains = FASTGEMM_VECTOR_BYTES == 64 ? 16 : 12;  // AVX2 and SSE have 16 registers
 
 template <class T>
 double burst(int64_t rounds, T x, T y) {
@@ -34,7 +34,7 @@ double burst(int64_t rounds, T x, T y) {
 #pragma GCC unroll 16
   for (int i = 0; i < kChains; ++i) {
     chain[i] = term;
-    HIDE(chain[i]);  // equal chains would become one
+    HIDE(chain[i]);  // the compiler would merge equal chains
   }
   for (int64_t r = 0; r < rounds; ++r) {
 #pragma GCC unroll 16

@@ -46,7 +46,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The best rate of several short stretches: a ceiling is what the machine can do undisturbed.
+// The best rate of several short runs, because the peak is what the machine can do undisturbed.
 double best_rate(Burst burst, double seconds) {
   constexpr int64_t kRounds = 50'000;  // about 0.2 ms
   double best = 0;
@@ -65,7 +65,7 @@ double measure_peak(DType type, int threads, double seconds) {
   if (!burst) return 0;
   std::vector<double> rates(size_t(std::max(threads, 1)));
   try {
-    std::vector<std::jthread> pool;  // joined where the block ends, also when not all of them start
+    std::vector<std::jthread> pool;  // joined at the end of the block, even if some did not start
     pool.reserve(rates.size());
     for (double& rate : rates)
       pool.emplace_back([&rate, burst, seconds] { rate = best_rate(burst, seconds); });

@@ -16,10 +16,10 @@ namespace {
 
 bool is_watched() { return a_mode_intercepts() || torch::jit::tracer::isTracing(); }
 
-// Releases the interpreter's lock, which autograd's threads may need.
-struct Released {
+// Releases Python's interpreter lock, which autograd's threads may need.
+struct GilReleased {
   PyThreadState* const state = PyEval_SaveThread();
-  ~Released() { PyEval_RestoreThread(state); }
+  ~GilReleased() { PyEval_RestoreThread(state); }
 };
 
 template <class Body>
@@ -27,7 +27,7 @@ PyObject* tensor_of(const Body& body) {
   return guarded([&]() -> PyObject* {
     at::Tensor result;
     {
-      const Released released;
+      const GilReleased released;
       result = body();
     }
     return THPVariable_Wrap(std::move(result));
@@ -39,8 +39,8 @@ bool are_known(const at::Tensor& a, const at::Tensor& b) {
          b.layout() == at::kStrided;
 }
 
-// What torch's flags say of a product on a GPU, unless autocast casts it, as it does where no precision is
-// given.
+// The precision that torch's flags set for a product on a GPU. None under autocast: a given precision would
+// keep autocast from casting the operands.
 OptionalText torchs_precision(const at::Tensor& a) {
   const bool follows = a.is_cuda() && follows_float32(a.scalar_type()) &&
                        torch_float32_precision() == Precision::tf32 &&
@@ -48,7 +48,8 @@ OptionalText torchs_precision(const at::Tensor& a) {
   return follows ? OptionalText("tf32") : std::nullopt;
 }
 
-// Reads arguments that are just of the types expected. Of all others Python says what is wrong with them.
+// Reads arguments that have exactly the expected types. For all others the call goes to Python, which reports
+// what is wrong.
 struct Reader {
   PyObject* const* next;
   bool known = true;
@@ -63,7 +64,7 @@ struct Reader {
     if (given == Py_None) return std::nullopt;
     return is_exact(given) ? OptionalTensor(THPVariable_Unpack(given)) : refuse(OptionalTensor());
   }
-  // An integer that a float may not hold is for Python, too, which keeps it exact.
+  // An integer that a double may not hold also goes to Python, which keeps it exact.
   std::optional<double> number() {
     PyObject* const given = *next++;
     if (given == Py_None) return std::nullopt;
@@ -91,7 +92,7 @@ struct Reader {
     if (given == Py_None) return std::nullopt;
     Py_ssize_t size = 0;
     const char* const data = PyUnicode_Check(given) ? PyUnicode_AsUTF8AndSize(given, &size) : nullptr;
-    PyErr_Clear();  // of a text that has no UTF-8
+    PyErr_Clear();  // the text cannot be encoded as UTF-8
     return data ? OptionalText({data, size_t(size)}) : refuse(OptionalText());
   }
   std::optional<at::ScalarType> dtype() {

@@ -15,7 +15,7 @@ inline AtenTensorHandle handle_of(const at::Tensor& t) {
   return reinterpret_cast<AtenTensorHandle>(const_cast<at::Tensor*>(&t));
 }
 
-// Wraps a handle that the caller owns, and takes it over.
+// Takes over a handle that the caller owns.
 inline at::Tensor take(AtenTensorHandle handle) {
   const std::unique_ptr<at::Tensor> owned(reinterpret_cast<at::Tensor*>(handle));
   return std::move(*owned);
@@ -32,13 +32,13 @@ inline torch_ops::TensorRef ref_of(const at::Tensor& t, void* data) {
   v.device_type = int32_t(t.device().type()), v.device_index = int32_t(t.device().index());
   return r;
 }
-// An operand that is only read: a lazy copy that shares its memory goes on sharing it.
+// An operand that is only read. const_data_ptr() keeps the memory of a lazy copy shared.
 inline torch_ops::TensorRef read(const at::Tensor& t) {
   return ref_of(t, const_cast<void*>(t.const_data_ptr()));
 }
 inline torch_ops::TensorRef written(const at::Tensor& t) { return ref_of(t, t.mutable_data_ptr()); }
 
-// torch_ops::multiply, throwing torch's own error where memory is short.
+// torch_ops::multiply; throws torch's own error if memory runs out.
 inline AtenTensorHandle product_of(const torch_ops::ProductCall& call) {
   try {
     return torch_ops::multiply(call);

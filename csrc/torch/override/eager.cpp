@@ -59,7 +59,7 @@ at::Tensor matmul_autograd(c10::DispatchKeySet keys, const at::Tensor& a, const 
   return bare_matmul().redispatch(keys & c10::after_ADInplaceOrView_keyset, a, b);
 }
 
-// Kernels for the autocast keys; they do what python/fastgemm/_ops/autocast.py does.
+// Kernels for the autocast keys; the same as python/fastgemm/_ops/autocast.py.
 
 template <c10::DeviceType device>
 at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
@@ -69,7 +69,7 @@ at::Tensor gemm_autocast(const at::Tensor& a, const at::Tensor& b, const Optiona
   const c10::impl::ExcludeDispatchKeyGuard once(
       at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const auto type = at::autocast::get_autocast_dtype(device);
-  if (precision)  // applies to float32 operands, so they are not cast
+  if (precision)  // a precision is for float32 operands, so they are not cast
     return bare_gemm().call(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype,
                             symmetric);
   OptionalTensor addend = c;
@@ -110,7 +110,7 @@ at::Tensor fused_autocast(const at::Tensor& input, const at::Tensor& weight, con
 template <c10::DeviceType device>
 void register_on(c10::DispatchKey backend, c10::DispatchKey autograd, c10::DispatchKey autocast) {
   const auto library = [](c10::DispatchKey key) {
-    return new torch::Library(torch::Library::IMPL, "fastgemm", key, __FILE__, __LINE__);  // for ever
+    return new torch::Library(torch::Library::IMPL, "fastgemm", key, __FILE__, __LINE__);  // never deleted
   };
   library(backend)->impl("_gemm", TORCH_FN(gemm)).impl("_matmul", TORCH_FN(matmul));
   library(autograd)->impl("_gemm", TORCH_FN(gemm_autograd)).impl("_matmul", TORCH_FN(matmul_autograd));

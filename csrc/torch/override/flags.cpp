@@ -8,7 +8,8 @@
 namespace fastgemm::override {
 namespace {
 
-// In deterministic mode torch refuses cuBLAS, unless the environment makes its workspaces reproducible.
+// In deterministic mode torch refuses cuBLAS unless CUBLAS_WORKSPACE_CONFIG makes its workspaces
+// reproducible.
 bool torch_refuses_cublas() {
   if (!at::globalContext().deterministicAlgorithms()) return false;
   const char* config = std::getenv("CUBLAS_WORKSPACE_CONFIG");

@@ -25,8 +25,8 @@ using FusedSignature = at::Tensor(const at::Tensor& input, const at::Tensor& wei
                                   OptionalText precision, std::optional<at::ScalarType> out_dtype);
 using MatmulSignature = at::Tensor(const at::Tensor& a, const at::Tensor& b);
 
-// `_gemm` has no autograd formula but that of this library; the formula of `gemm`, in Python, serves forward
-// mode and torch.func.
+// bare_gemm() is `_gemm`, whose only autograd formula is the one of this library. public_gemm() is `gemm`,
+// whose formula is in Python and also works in forward mode and torch.func.
 const c10::TypedOperatorHandle<GemmSignature>& bare_gemm();
 const c10::TypedOperatorHandle<GemmSignature>& public_gemm();
 const c10::TypedOperatorHandle<MatmulSignature>& bare_matmul();
@@ -37,19 +37,19 @@ c10::TypedOperatorHandle<Signature> find_op(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-// alpha op(a) op(b) + beta c with gradients, for arguments above autograd.
+// alpha op(a) op(b) + beta c with gradients. Called where autograd has not run yet.
 at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
                                double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
                                std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
                                std::optional<at::ScalarType> out_dtype, bool symmetric = false);
 
-// The product of a layer: all rows of an input of any rank, (..., K), in one node of the autograd graph.
-// weight is (N, K) if `transposed`, else (K, N).
+// The product of a layer for an input of any rank, (..., K), as one node of the autograd graph. weight is (N,
+// K) if `transposed`, else (K, N).
 at::Tensor linear_rows(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                        bool transposed, std::optional<int64_t> level, OptionalText kernel,
                        OptionalText precision);
 
-// Whether autograd must record a call, and whether its Python formula must do so.
+// Whether autograd must record a call, and whether the Python formula must record it.
 bool needs_gradient(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c);
 bool needs_python(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c);
 

@@ -1,4 +1,4 @@
-// The gradients of a product, computed by the op itself, so that they can be differentiated again.
+// The gradients of a product. They are computed by the op itself, so that they can be differentiated again.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_unsafe_view.h>
@@ -15,7 +15,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The arguments of a product besides its operands. It owns its strings, since the backward pass comes later.
+// The arguments of a product besides its operands. It owns its strings, because the backward pass comes
+// later.
 struct Options {
   double alpha = 1.0;
   std::optional<double> beta;
@@ -23,9 +24,9 @@ struct Options {
   std::optional<int64_t> level;
   std::optional<std::string> kernel, precision;
   std::optional<at::ScalarType> out_dtype;
-  bool symmetric = false;  // of the forward product alone, as out_dtype
+  bool symmetric = false;  // holds only for the forward product, like out_dtype
 
-  bool by_rows = false;  // a has any number of dimensions, of which the last one is K
+  bool by_rows = false;  // a is (..., K), with any number of dimensions
 
   at::ScalarType narrow = at::kFloat;  // of a and b
   std::vector<int64_t> a_shape, b_shape;
@@ -75,9 +76,9 @@ OptionalText text(const std::optional<std::string>& owned) {
   return owned ? OptionalText(*owned) : std::nullopt;
 }
 
-// A product with a gradient. It takes the level, kernel and precision of the product that is differentiated,
-// except for the kernel where its operands are wider than that product's (those of invariant=True take both
-// types), or where it takes symmetric results alone, which this is none of.
+// A product of the backward pass. It uses the level, kernel and precision of the forward product. There are
+// two exceptions for the kernel: the operands are wider than in the forward product (the kernels of
+// invariant=True take both types), or the kernel computes only symmetric results, which a gradient is not.
 at::Tensor product(const Options& o, const at::Tensor& a, const at::Tensor& b, bool trans_a, bool trans_b) {
   const bool takes_any = o.kernel == "invariant" || o.kernel == "naive";
   const bool same = (a.scalar_type() == o.narrow || takes_any) && o.kernel != "symmetric";
@@ -99,7 +100,7 @@ at::Tensor gradient_of_b(const Options& o, const at::Tensor& grad, const at::Ten
       o.trans_b ? product(o, grad, a, true, o.trans_a) : product(o, a, grad, !o.trans_a, false);
   return reduced(g, o.b_shape, o.narrow);
 }
-// With beta = 0 c is not read, so not even an infinite gradient reaches it.
+// With beta = 0 c is not read, so its gradient is 0, even if `grad` is infinite.
 at::Tensor gradient_of_c(const Options& o, const at::Tensor& grad) {
   const at::Tensor scaled = !o.beta || *o.beta == 1.0 ? grad
                             : *o.beta == 0.0          ? at::zeros_like(grad)
@@ -113,7 +114,7 @@ int64_t rows_in(const at::Tensor& t) {
   return rows;
 }
 
-// (..., K) as a matrix, as a view where its strides allow one.
+// (..., K) as a matrix; a view if the strides allow one, else a copy.
 at::Tensor rows_of(const at::Tensor& t) {
   if (t.dim() == 2) return t;
   return t.is_contiguous() ? t.view({rows_in(t), t.size(-1)}) : t.reshape({rows_in(t), t.size(-1)});
@@ -131,7 +132,7 @@ at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tens
                           text(o.precision), o.out_dtype, o.symmetric);
 }
 
-// As with torch, the result is not a view.
+// As in torch, the result is not a view.
 at::Tensor forward_rows(const Options& o, const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
   if (a.dim() == 2) return forward_product(o, a, b, c);
   return at::_unsafe_view(forward_product(o, rows_of(a), b, c), layer_shape(a, b, o.trans_b));
@@ -146,7 +147,7 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
     o.narrow = a.scalar_type();
     o.a_shape = a.sizes().vec(), o.b_shape = b.sizes().vec();
     if (c) o.c_shape = c->sizes().vec();
-    // As torch does, keeps only what a gradient needs: not the input of a frozen layer, for example.
+    // Like torch, saves only what a gradient needs: not the input of a frozen layer, for example.
     ctx->save_for_backward({b.requires_grad() ? a : at::Tensor(), a.requires_grad() ? b : at::Tensor()});
     ctx->saved_data["options"] = o.packed();
     return o.by_rows ? forward_rows(o, a, b, c) : forward_product(o, a, b, c);
@@ -158,9 +159,9 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
     const Options o = Options::of(ctx->saved_data["options"]);
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor grad = o.by_rows ? rows_of(grads[0]) : grads[0];
-    // The gradient of a float32 result is float32, too, and its operands are widened, so that no intermediate
-    // value overflows. With complex operands the gradient is that of torch's convention: the conjugate of the
-    // other operand is multiplied.
+    // The gradient of a float32 result is float32, too. The operands are widened, so that no intermediate
+    // value overflows. For complex operands, torch's convention multiplies by the conjugate of the other
+    // operand.
     const auto widened = [&](const at::Tensor& x) {
       return (grad.scalar_type() == o.narrow ? x : x.to(grad.scalar_type())).conj();
     };
@@ -179,7 +180,7 @@ bool needs_gradient(const at::Tensor& a, const at::Tensor& b, const OptionalTens
 }
 
 // An autograd function in C++ cannot propagate tangents of forward mode, raises under an active transform of
-// torch.func, and cannot take tensors that are traced, whose sizes may be symbols.
+// torch.func, and cannot take traced tensors, whose sizes may be symbols.
 bool needs_python(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
   const auto in_python = [](const at::Tensor& t) { return t.key_set().has(c10::DispatchKey::Python); };
   if (in_python(a) || in_python(b) || (c && in_python(*c))) return needs_gradient(a, b, c);
@@ -211,7 +212,7 @@ at::Tensor linear_rows(const at::Tensor& input, const at::Tensor& weight, const 
   const bool by_function = needs_gradient(input, weight, bias) && !needs_python(input, weight, bias);
   if (!by_function) return forward_rows(o, input, weight, bias);
   if (input.dim() == 2 || input.is_contiguous()) return GemmFunction::apply(input, weight, bias, o);
-  // Where rows have to be copied, autograd records the copy and keeps it, as with torch.
+  // If the rows must be copied, autograd records the copy and keeps it, as in torch.
   return GemmFunction::apply(rows_of(input), weight, bias, o).view(layer_shape(input, weight, transposed));
 }
 

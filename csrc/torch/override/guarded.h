@@ -5,9 +5,9 @@
 
 namespace fastgemm::override {
 
-// What body() returns, or nullptr with its exception as Python's. torch's macros for this catch pybind11's
-// exceptions as well, whose inline code is compiled for one version of Python and would be all of this
-// library that is.
+// Returns what body() returns. If body() throws, sets a Python exception and returns nullptr. torch has
+// macros for this, but they also catch pybind11's exceptions; that code would bind this library to one
+// version of Python.
 template <class Body>
 PyObject* guarded(const Body& body) {
   try {

@@ -1,9 +1,10 @@
-// Ctrl-C while a product runs. Python's own handler only takes note of a signal, and what the program wants
-// done about it runs when the main thread is back in the interpreter. A long product therefore asks for that
-// itself, and what is raised there leaves the op as torch carries every exception of Python through C++.
+// Ctrl-C while a product runs. When a signal comes, Python only notes it; the handlers of the program run
+// when the main thread is back in the interpreter. A long product therefore runs the handlers itself. An
+// exception that they raise leaves the op as a python_error, as torch passes every Python exception through
+// C++.
 //
-// python_error brings code of pybind11 along. override.cmake picks its plain form, which is the same for
-// every version of Python.
+// python_error includes code of pybind11. override.cmake selects its form without pybind11's internals, which
+// is the same for every version of Python.
 #include "core/interrupt.h"
 
 #include <sys/syscall.h>
@@ -11,7 +12,7 @@
 
 #include <utility>
 
-// The header below relies on this one.
+// The header below needs this one.
 #include <ATen/core/Tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -24,16 +25,16 @@
 namespace fastgemm::override {
 namespace {
 
-// What a handler raised. Only the main thread runs handlers, and reads this.
+// The exception that a handler raised. Only the main thread runs handlers and reads this.
 struct {
   PyObject *type, *value, *traceback;
 } raised{};
 
-// Python runs handlers in the thread that the process began with, or was forked by, as the kernel counts.
+// Python runs handlers in the main thread. Its id is the process id, also after a fork.
 bool is_main_thread() { return syscall(SYS_gettid) == getpid(); }
 
-// An op excludes autograd's keys while it computes. A handler that trains needs them, as where the program
-// called the op.
+// The dispatch keys as they were where the program called the op. An op excludes autograd's keys while it
+// computes, but a handler that trains a model needs them.
 c10::impl::LocalDispatchKeySet keys_of_program() {
   auto keys = c10::impl::tls_local_dispatch_key_set();
   if (!c10::InferenceMode::is_enabled())
@@ -41,11 +42,13 @@ c10::impl::LocalDispatchKeySet keys_of_program() {
   return keys;
 }
 
-// The interpreter of TorchScript makes a RuntimeError of every exception, so that a program that catches
-// those would go on after Ctrl-C. There Python runs the handler when it is back in its own code.
+// TorchScript's interpreter turns every exception into a RuntimeError. A program that catches RuntimeError
+// would then continue after Ctrl-C. So inside TorchScript the product does not stop, and Python runs the
+// handler afterwards.
 bool in_torchscript() { return !torch::jit::currentCallstack().empty(); }
 
-// Asks within an op, but the handler runs as if the program called it.
+// Runs the handlers inside an op, but with the state that the program had outside of it. Returns whether one
+// raised.
 bool handler_raises() {
   if (!is_main_thread() || !Py_IsInitialized() || in_torchscript()) return false;
   const c10::impl::ForceDispatchKeyGuard keys(keys_of_program());

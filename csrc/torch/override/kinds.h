@@ -8,16 +8,17 @@
 
 namespace fastgemm::override {
 
-// Whether fastgemm computes torch's products of a type. It does not for integers of 8 and 16 bits, whose
-// results torch wraps to their type, nor for complex32, of which torch has no products.
+// Whether fastgemm computes torch's products of a type. Not for integers of 8 and 16 bits, because torch
+// wraps their results to the same type. Not for complex32, because torch has no products of it.
 inline bool is_multiplied(at::ScalarType t) {
   return t == at::kDouble || t == at::kFloat || t == at::kHalf || t == at::kBFloat16 || t == at::kInt ||
          t == at::kLong || t == at::kComplexFloat || t == at::kComplexDouble;
 }
 
-// Whether products of a type follow torch's precision of float32: those of complex64, too, for its parts.
+// Whether torch's float32 precision applies to products of a type. It applies to complex64, too, whose parts
+// are float32.
 inline bool follows_float32(at::ScalarType t) { return t == at::kFloat || t == at::kComplexFloat; }
-// Whether they may have this one: of float32, or of float64.
+// Whether a precision applies to this type; a precision is for float32 or for float64.
 inline bool has_precision(at::ScalarType t, Precision p) {
   return type_of(p) == DType::f32 ? follows_float32(t) : t == at::kDouble || t == at::kComplexDouble;
 }
@@ -29,7 +30,7 @@ bool has_names(const T& t) {
   return false;
 }
 
-// Casts an operand as autocast does: float64, integers and tensors of other devices keep their type.
+// Casts an operand like autocast: float64, integers and tensors of other devices keep their type.
 inline at::Tensor cast(const at::Tensor& t, c10::DeviceType device, at::ScalarType type) {
   const bool is_cast = t.device().type() == device && t.is_floating_point() && t.scalar_type() != at::kDouble;
   return is_cast ? at::autocast::cached_cast(type, t, device) : t;

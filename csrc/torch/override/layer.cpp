@@ -1,5 +1,5 @@
 // torch.ops.fastgemm._linear, which fastgemm.nn.linear calls in eager mode. It is composed of other ops, so
-// that it needs no formula of its own under the Python dispatcher, torch.func or a tensor subclass.
+// the Python dispatcher, torch.func and tensor subclasses need no formula for it.
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
 #include <torch/library.h>
@@ -19,7 +19,8 @@ bool is_dense(const at::Tensor& t) {
          (t.is_cpu() || t.is_cuda());
 }
 
-// Whether a layer is computed here; torch computes all others. weight is (N, K) if `transposed`, else (K, N).
+// Whether this library computes a layer; torch computes all others. weight is (N, K) if `transposed`, else
+// (K, N).
 bool takes(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias, bool transposed) {
   const auto type = weight.scalar_type();
   if (!is_multiplied(type) || input.scalar_type() != type || input.device() != weight.device()) return false;
@@ -49,7 +50,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
     if (!has_precision(input.scalar_type(), asked) || !has_precision(weight.scalar_type(), asked))
       precision.reset();
   }
-  // Operands that a given precision applies to are not cast.
+  // If a precision is given, operands are not cast.
   if (known && !precision && at::autocast::is_autocast_enabled(device)) {
     const auto type = at::autocast::get_autocast_dtype(device);
     const at::Tensor x = cast(input, device, type), w = cast(weight, device, type);
@@ -78,8 +79,8 @@ void register_layer() {
       "_linear(Tensor input, Tensor weight, Tensor? bias=None, bool transposed=True, int? level=None, "
       "str? impl=None, str? precision=None) -> Tensor",
       torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(linear)));
-  // torch.func takes it apart before any transform, so that each
-  // sees a product (python/fastgemm/_tracing/functorch.py).
+  // torch.func decomposes it before any transform, so that each transform sees a product
+  // (python/fastgemm/_tracing/functorch.py).
   library->impl("_linear",
                 torch::dispatch(c10::DispatchKey::FuncTorchDynamicLayerFrontMode, TORCH_FN(linear)));
 }

@@ -11,23 +11,23 @@ namespace {
 
 using Modes = at::impl::PythonTorchFunctionTLS;
 
-std::vector<PyObject*>& indifferent() {
+std::vector<PyObject*>& skipped_modes() {
   static auto& types = *new std::vector<PyObject*>;
   return types;
 }
 
-bool is_indifferent(const c10::SafePyObject& mode) {
+bool is_skipped(const c10::SafePyObject& mode) {
   auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(mode.ptr(&mode.pyinterpreter())));
-  return std::ranges::find(indifferent(), type) != indifferent().end();
+  return std::ranges::find(skipped_modes(), type) != skipped_modes().end();
 }
 
 // Hides all modes during its lifetime.
-class Unseen {
+class ModesDisabled {
  public:
-  Unseen() { Modes::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED); }
-  ~Unseen() { Modes::set_disabled_state(before_); }
-  Unseen(const Unseen&) = delete;
-  Unseen& operator=(const Unseen&) = delete;
+  ModesDisabled() { Modes::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED); }
+  ~ModesDisabled() { Modes::set_disabled_state(before_); }
+  ModesDisabled(const ModesDisabled&) = delete;
+  ModesDisabled& operator=(const ModesDisabled&) = delete;
 
  private:
   const at::impl::TorchFunctionDisabledState before_ = Modes::get_disabled_state();
@@ -38,15 +38,15 @@ class Unseen {
 bool a_mode_intercepts() {
   if (!at::impl::torch_function_mode_enabled()) return false;
   for (int64_t i = 0; i < Modes::stack_len(); ++i)
-    if (!is_indifferent(*Modes::get_stack_at(i))) return true;
+    if (!is_skipped(*Modes::get_stack_at(i))) return true;
   return false;
 }
 
 bool is_exact(PyObject* object) { return THPVariable_CheckTypeExact(Py_TYPE(object)); }
 
 PyObject* leave_alone(PyObject*, PyObject* type) {
-  Py_IncRef(type);  // Py_INCREF would be compiled for one version of Python
-  indifferent().push_back(type);
+  Py_IncRef(type);  // Py_INCREF would bind this to one version of Python
+  skipped_modes().push_back(type);
   Py_RETURN_NONE;
 }
 
@@ -56,11 +56,11 @@ PyObject* is_overridden(PyObject*, PyObject* const* operands, Py_ssize_t count) 
   Py_RETURN_TRUE;
 }
 
-// Without PyObject_Vectorcall, which Python 3.10 has as an inline function alone.
+// Not by PyObject_Vectorcall, which is only an inline function in Python 3.10.
 PyObject* call_unseen(PyObject*, PyObject* given, PyObject* names) {
   PyObject* const arguments = PyTuple_GetSlice(given, 1, PyTuple_Size(given));
   if (!arguments) return nullptr;
-  const Unseen unseen;
+  const ModesDisabled disabled;
   PyObject* const result = PyObject_Call(PyTuple_GetItem(given, 0), arguments, names);
   Py_DecRef(arguments);
   return result;

@@ -1,6 +1,6 @@
-// fastgemm._override: the functions of this library that Python calls.
+// The module fastgemm._override: the functions of this library that Python calls.
 #include <ATen/core/Tensor.h>
-// The header above comes first, because the one below relies on it.
+// The header above comes first, because the one below needs it.
 #include <ATen/ops/empty_ops.h>
 
 #include <mutex>
@@ -38,7 +38,7 @@ PyObject* use_in_eager_mode(PyObject*, PyObject*) {
           {.empty = &empty, .is_conjugated = &is_conjugated, .throw_value_error = &throw_value_error});
       set_framework_probe(&torch_computes);
       end_calls_by_signals();
-      const Quietly quietly;
+      const WarningsDisabled disabled;
       register_eager();
       register_layer();
     });

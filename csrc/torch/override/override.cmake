@@ -1,12 +1,12 @@
-# The library that puts fastgemm's products in the place of torch's own. It uses torch's C++ interface, which changes
-# from one minor version to the next, so there is one library for each (with or without CUDA), and Python loads that of
-# the torch it finds.
+# The library that replaces torch's products by fastgemm's. It uses torch's C++ interface, which changes
+# between minor versions. There is therefore one library per version (with or without CUDA), and Python loads
+# the one for the installed torch.
 #
 #   FASTGEMM_OVERRIDE_TORCHES  folders of further versions of torch, or of their headers: <folder>/version.py and
 #                              <folder>/include. (tools/torch_headers.py fetches those of wheels.)
 
-# Stand in for torch's libraries where there are only headers: the loader finds the real ones by these names, among
-# those that `import torch` has loaded.
+# Empty libraries with the names of torch's, for versions of which there are only headers. At run time the
+# loader finds the real ones under these names, because `import torch` has loaded them.
 foreach(name torch_cpu torch_python c10)
   file(WRITE ${CMAKE_BINARY_DIR}/stubs/${name}.cpp "")
   add_library(fastgemm_stub_${name} SHARED ${CMAKE_BINARY_DIR}/stubs/${name}.cpp)
@@ -28,13 +28,14 @@ function(fastgemm_add_override torch_dir)
   string(REPLACE "_" "." version ${version})
   target_compile_definitions(${name} PRIVATE FASTGEMM_TORCH_VERSION="${version}")
   target_include_directories(${name} SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
-  # torch's headers bring pybind11's, whose inline code would be compiled for one version of Python: it is not used here,
-  # and goes. How python_error takes the interpreter's lock stays, in the form that is Python's C interface alone.
+  # torch's headers include pybind11's, whose inline code would bind the library to one version of Python. It
+  # is not used here, so the linker removes it. Only python_error takes Python's interpreter lock, in a form
+  # that needs Python's C interface alone.
   target_compile_definitions(${name} PRIVATE PYBIND11_SIMPLE_GIL_MANAGEMENT)
   target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections)
   target_link_libraries(${name} PRIVATE fastgemm -Wl,--gc-sections -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_torch_python
                         fastgemm_stub_c10 Python::Module)
-  # Reading torch's headers is most of the work: four files share it.
+  # Most of the compile time is for torch's headers, so four files are compiled together.
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
   set_target_properties(${name} PROPERTIES SKIP_BUILD_RPATH OFF BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
   install(TARGETS ${name} LIBRARY DESTINATION .)

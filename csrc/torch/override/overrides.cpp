@@ -1,9 +1,9 @@
-// Kernels for torch's products on the CPU and CUDA keys, in front of torch's own. These keys lie below
-// autograd, autocast and torch.func, so that only the computation is left to do. matmul, linear, einsum,
-// cdist and the mathematical form of attention arrive there as mm, bmm, addmm and baddbmm, and so do the
-// products of a backward pass and those that torch makes inside of C++.
+// Kernels that replace torch's own products for the CPU and CUDA keys. These keys come after autograd,
+// autocast and torch.func, so only the computation remains to be done. matmul, linear, einsum, cdist and the
+// mathematical form of attention arrive here as mm, bmm, addmm and baddbmm. So do products of a backward pass
+// and products that torch computes inside its C++ code.
 //
-// They are registered once and stay registered, because torch's dispatcher reads its tables without a lock.
+// They are registered once and never removed, because torch's dispatcher reads its tables without a lock.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -20,7 +20,7 @@ namespace {
 // The override of one op for one dispatch key.
 class Override final : public c10::OperatorKernel {
  public:
-  // `before` is the kernel that was registered until now: torch's own, or another library's in front of it.
+  // `before` is the kernel registered until now: torch's own, or the one of another library that replaced it.
   Override(Product product, c10::SafeKernelFunction before)
       : product_(std::move(product)), before_(std::move(before)) {}
 
@@ -68,7 +68,7 @@ struct Replacement {
   std::unique_ptr<Override> kernel;
 };
 
-// Collects the products that this torch has before any is replaced, so that each kernel found is torch's own.
+// Collects all products of this torch before any is replaced, so that each kernel found is the original one.
 std::vector<Replacement> replacements() {
   std::vector<Replacement> found;
   for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
@@ -87,10 +87,10 @@ std::vector<Replacement> replacements() {
 void register_overrides() {
   static std::once_flag once;
   std::call_once(once, [] {
-    const Quietly quietly;
+    const WarningsDisabled disabled;
     for (Replacement& r : replacements()) {
       auto* library =
-          new torch::Library(torch::Library::IMPL, "aten", r.key, __FILE__, __LINE__);  // for ever
+          new torch::Library(torch::Library::IMPL, "aten", r.key, __FILE__, __LINE__);  // never deleted
       library->impl(r.op.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(r.kernel)));
     }
   });

@@ -8,11 +8,11 @@
 
 namespace fastgemm::override {
 
-// One op, with the positions of its arguments on the stack of a call; -1 where it has no such argument.
+// One op, with the positions of its arguments on the stack of a call; -1 if it has no such argument.
 struct Product {
   explicit Product(const c10::FunctionSchema&);
 
-  std::string name;  // the op's, without namespace and overload
+  std::string name;  // of the op, without namespace and overload
   int rank;          // dimensions of each operand
   int arguments;
   int a, b, c = -1;

@@ -24,7 +24,7 @@ std::string name_of(at::ScalarType t) {
   return torch_ops::dtype_text(int32_t(t)).substr(sizeof("torch.") - 1);
 }
 
-// Why an operand is not multiplied here; where it is invalid, torch raises the error.
+// Why fastgemm does not take an operand; none if it does. For an invalid operand, torch raises the error.
 std::optional<std::string> why_not(const at::Tensor& t, int rank) {
   if (!t.device().is_cpu() && !t.device().is_cuda()) return "a tensor on " + t.device().str();
   if (!is_multiplied(t.scalar_type())) return "dtype " + name_of(t.scalar_type());
@@ -34,16 +34,15 @@ std::optional<std::string> why_not(const at::Tensor& t, int rank) {
   return std::nullopt;
 }
 
-// A number without an imaginary part; none where there is one.
+// The value of a real number; none if it has an imaginary part.
 std::optional<double> real(const at::Scalar& scale) {
   if (!scale.isComplex()) return scale.to<double>();
   const auto z = scale.toComplexDouble();
   return z.imag() == 0 ? std::optional(z.real()) : std::nullopt;
 }
 
-// Whether products of a type can be scaled by a number. torch refuses most others with an error of its own.
-// Outside these magnitudes the number would be rounded to 0 or to infinity in the type that a product is
-// scaled in.
+// Whether products of a type can be scaled by a number. torch itself refuses most other numbers. Outside of
+// these magnitudes a number would be rounded to 0 or infinity in the type in which products are scaled.
 bool holds(at::ScalarType type, const at::Scalar& scale) {
   if (!real(scale) || (scale.isComplex() && !at::isComplexType(type))) return false;
   const double x = std::abs(*real(scale));
@@ -55,7 +54,7 @@ bool holds(at::ScalarType type, const at::Scalar& scale) {
   return x >= 0x1p-149 && x <= double(std::numeric_limits<float>::max());
 }
 
-// Reads an operand and its scale. int64 has scales that a double does not hold: `scaled` then keeps the
+// Reads an operand and its scale. A double cannot hold every int64 scale. In that case `scaled` holds the
 // operand times its scale, modulo 2^64.
 torch_ops::TensorRef read_scaled(const at::Tensor& t, const at::Scalar& given, double& scale,
                                  at::Tensor& scaled) {
@@ -85,8 +84,8 @@ torch_ops::ProductCall call_of(const Product& op, Arguments arguments, const Pat
   return call;
 }
 
-// Computes what torch's own kernels do. On a GPU they take the
-// tanh form of gelu, as cuBLASLt's epilogue does.
+// Applies the same activation as torch's own kernels. On a GPU they use the tanh form of gelu, like
+// cuBLASLt's epilogue.
 void activate(at::Tensor& result, bool use_gelu) {
   if (use_gelu)
     at::gelu_(result, result.is_cuda() ? "tanh" : "none");
@@ -126,8 +125,8 @@ std::optional<std::string> why_passed_on(const Product& op, Arguments arguments)
   if (!holds(a.scalar_type(), scale(op.alpha)) || !holds(a.scalar_type(), scale(op.beta)))
     return "scales that " + name_of(a.scalar_type()) + " does not hold";
   const bool half = a.scalar_type() == at::kHalf || a.scalar_type() == at::kBFloat16;
-  if (op.use_gelu >= 0 && (half || a.is_complex()))  // torch has one kernel for both, and no complex one
-    return "a product with its activation";
+  // torch fuses both for 16-bit types, and has no complex activation.
+  if (op.use_gelu >= 0 && (half || a.is_complex())) return "a product with its activation";
   return std::nullopt;
 }
 

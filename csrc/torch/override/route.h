@@ -1,4 +1,4 @@
-// Computes one call of a product of torch's by fastgemm.
+// Computes one call of a torch product by fastgemm.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -11,11 +11,11 @@
 
 namespace fastgemm::override {
 
-// Why no patch takes a call, or none: then `call` is what to compute. The arguments stay on the stack.
+// Why no patch takes this call; none if one may. The arguments stay on the stack.
 std::optional<std::string> why_passed_on(const Product&, at::ArrayRef<c10::IValue> arguments);
 
-// Computes the result by the frame's level or kernel, into `out` where the op has one. Returns none, and the
-// reason, where that level or kernel does not take the call.
+// Computes the result by the level or kernel of the frame, into `out` if the op has one. If that level or
+// kernel cannot compute it, returns none and sets `reason`.
 std::optional<at::Tensor> compute(const Product&, at::ArrayRef<c10::IValue> arguments, const PatchFrame&,
                                   std::string& reason);
 

@@ -1,8 +1,7 @@
 // The innermost patch of a thread is kept in torch's ThreadLocalPythonObjects, under a name of its own. torch
-// passes them on to autograd's threads for a backward pass (ATen/ThreadLocalState.h), which it would not do
-// with a thread_local, and other users of the same mechanism have other names. ThreadLocalDebugInfo, which is
-// passed on, too, is a stack: a profiler that is stopped inside of a patch that was entered after it would
-// find the patch on top.
+// passes these objects on to autograd's threads for a backward pass (ATen/ThreadLocalState.h). It does not do
+// this for a thread_local. It does it for ThreadLocalDebugInfo, but that is a stack: a profiler that is
+// started before a patch and stopped inside of it would find the patch on top.
 #include "torch/override/scope.h"
 
 #include <ATen/ThreadLocalPythonObjects.h>
@@ -11,8 +10,7 @@
 #include <string>
 #include <utility>
 
-// Declarations of Python's stable ABI, which the interpreter
-// that loaded this library has, whatever its version.
+// Declarations of Python's stable ABI. Every version of the interpreter that can load this library has them.
 extern "C" {
 int PyCapsule_IsValid(PyObject*, const char*);
 void* PyCapsule_GetPointer(PyObject*, const char*);
@@ -29,8 +27,8 @@ const std::string& slot() {
   return name;
 }
 
-// The slot holds a reference to the capsule, which holds one to the frame, so the frame lives until this
-// thread changes the slot. A capsule never changes, so it is read without the interpreter's lock.
+// The slot refers to the capsule, and the capsule to the frame, so the frame lives until this thread changes
+// the slot. A capsule never changes, so it is read without Python's interpreter lock.
 const PatchFrame* innermost() {
   using at::impl::ThreadLocalPythonObjects;
   if (!ThreadLocalPythonObjects::contains(slot())) return nullptr;
@@ -42,8 +40,7 @@ const PatchFrame* innermost() {
 
 }  // namespace
 
-// torch._C._stash_obj_in_tls would do it, but until torch 2.12 it takes no reference to the object, and gives
-// one back.
+// torch._C._stash_obj_in_tls would do this, but up to torch 2.12 it releases a reference that it never took.
 void set_innermost(PyObject* capsule) {
   const auto holder = [](PyObject* object) {
     Py_IncRef(object);
@@ -51,8 +48,8 @@ void set_innermost(PyObject* capsule) {
   };
   if (PyCapsule_IsValid(capsule, kPatchSlot))
     return at::impl::ThreadLocalPythonObjects::set(slot(), holder(capsule));
-  // None stays in the slot for the rest of the thread's life. This reference to it is never released, because
-  // a thread that ends after the interpreter must not release one.
+  // None stays in the slot until the thread ends. This reference is never released, because a thread that
+  // ends after the interpreter must not release one.
   static const auto& none = *new std::shared_ptr<c10::SafePyObject>(holder(capsule));
   at::impl::ThreadLocalPythonObjects::set(slot(), none);
 }

@@ -7,9 +7,9 @@
 
 namespace fastgemm::override {
 
-// The frames to try, innermost first: those of the patches that this thread, or the one that started the
-// backward pass, has entered, then that of fastgemm.enable(), then the environment's. There are none while a
-// product is computed, so that the ops inside torch's own product are not routed again.
+// The frames to try for a call, in this order: the patches that this thread (in a backward pass, the thread
+// that started it) has entered, innermost first; fastgemm.enable(); the environment variable. There are none
+// while a product is computed, so that the ops inside torch's own product are not routed again.
 class Frames {
  public:
   Frames();
@@ -27,7 +27,7 @@ class Frames {
 // The capsule of the innermost patch of this thread, or None.
 void set_innermost(PyObject* capsule);
 
-// Disables all frames in this thread during its lifetime, or enables them again.
+// During its lifetime, disables all frames in this thread, or enables them again.
 class Computing {
  public:
   explicit Computing(bool = true);

@@ -1,4 +1,4 @@
-"""What an op gives for a sample, in a patch and by torch alone, and whether both may be right.
+"""Compares an op's results for a sample in a patch with torch's own, and decides whether both may be right.
 
 How far two right results may be apart depends on the op: a product in float32 is good to a few eps, a
 gradient of a pseudo-inverse is not. So each call is also made in float64 (complex128). Torch's distance from
@@ -31,8 +31,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# Of operands and products that are moved; and before a difference is called one. Two draws of a few logits can
-# move all of them alike, which a softmax does not see.
+# How many random changes of operands and products are tried, and how many more before a difference is
+# reported. Two changes of a few logits may shift all of them equally, which a softmax does not show.
 DRAWS, MORE_DRAWS = 2, 16
 
 
@@ -102,7 +102,7 @@ def forms_of(result: Any) -> list[Any]:
 
 
 def same(x: Any, y: Any) -> bool:
-    """Whether two values are the same, bit by bit but for NaN."""
+    """Whether two values are equal bit for bit; all NaN count as equal."""
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         return type(x) is type(y) and x == y
     return x.shape == y.shape and torch.equal(x.isnan(), y.isnan()) and torch.equal(filled(x), filled(y))
@@ -118,7 +118,8 @@ def largest(x: Tensor) -> float:
 
 @dataclass
 class Expected:
-    """What torch returns for a call in its own type, in float64, and in both of moved operands."""
+    """torch's results for a call in its own type, in float64, and in both types with slightly changed
+    operands."""
 
     torchs: list[Any]
     exact: list[Any]
@@ -192,7 +193,7 @@ Difference = Callable[
 
 
 def forward_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) -> str | None:
-    """What is wrong with the patched result of a sample."""
+    """The error in the patched result of a sample."""
     arguments = arguments_of(sample)
     torchs = call(op, arguments)
     with patch:
@@ -219,7 +220,8 @@ def value_difference(op: Any, sample: Any, dtype: torch.dtype, patched: Any, tor
 
 
 def gradients(op: Any, sample: Any, arguments: Arguments, of_roots: list[Tensor]) -> list[Any]:
-    """The gradients of all operands; ``of_roots``: those of the results, made where there are none yet."""
+    """The gradients of all operands. ``of_roots``: the gradients of the results, created if there are none
+    yet."""
     result = sample.output_process_fn_grad(call(op, arguments))
     roots = [x for x in tensors_of(result) if x.requires_grad]
     operands = [*{id(x): x for x in tensors_of(arguments) if x.requires_grad}.values()]
@@ -231,7 +233,7 @@ def gradients(op: Any, sample: Any, arguments: Arguments, of_roots: list[Tensor]
 
 
 def gradient_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) -> str | None:
-    """What is wrong with the gradients of a sample whose forward and backward pass are patched."""
+    """The error in the gradients of a sample whose forward and backward pass are patched."""
     arguments, of_roots = arguments_of(sample), []
     torchs = gradients(op, sample, arguments, of_roots)
     with patch:
@@ -247,14 +249,14 @@ def gradient_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) ->
 
 @dataclass
 class Outcome:
-    """What a call returned or raised, and of what it warned."""
+    """The result or exception of a call, and its warnings."""
 
     result: Any
     error: tuple[type[Exception], str] | None
     warnings: list[str]
 
     def difference(self, torchs: Outcome) -> str | None:
-        """In all but values."""
+        """Everything except values."""
         mine, torch_s = ((x.error, x.warnings, forms_of(x.result)) for x in (self, torchs))
         return None if mine == torch_s else f"{mine}, by torch {torch_s}"
 

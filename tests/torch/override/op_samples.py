@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
 
-# By OpInfo.full_name: name and variant. Those whose forward pass reaches one of PRODUCTS in float32 on a CPU.
+# Ops by OpInfo.full_name: name and variant. The forward pass of these calls one of PRODUCTS, in float32 on a
+# CPU.
 FORWARD = (
     *("mm", "bmm", "bmm.triton_optimized", "addmm", "addmm.decomposed", "baddbmm", "matmul", "__rmatmul__"),
     *("einsum", "tensordot", "linalg.multi_dot", "linalg.matrix_power", "linalg.pinv.singular"),
@@ -33,12 +34,12 @@ FORWARD = (
     *("nn.functional.linear_cross_entropy.chunked_none", "nn.functional.multi_head_attention_forward"),
     "nn.functional.scaled_dot_product_attention",
 )
-# Those whose forward pass reaches one inside of C++, where torch shows it to no mode.
+# The forward pass of these calls a product inside of C++, where no mode sees it.
 INSIDE = (
     *("addbmm", "matrix_exp", "nn.functional.bilinear"),
     *("pinverse", "linalg.pinv", "linalg.pinv.hermitian"),
 )
-# Those that reach one in their gradients alone.
+# Only the gradients of these call a product.
 BACKWARD = (
     *("cdist", "norm.nuc"),
     *("cholesky", "cholesky_inverse", "cholesky_solve", "linalg.cholesky", "linalg.cholesky_ex"),
@@ -49,7 +50,7 @@ BACKWARD = (
     *("linalg.inv", "linalg.inv_ex", "linalg.solve", "linalg.solve_ex", "linalg.solve_triangular"),
     *("triangular_solve", "linalg.tensorinv", "linalg.tensorsolve"),
 )
-# Those that reach none, or sparse ones (sampled_addmm), complex ones (eig) or float8 ones: torch computes them.
+# These call no products, or sparse (sampled_addmm), complex (eig) or float8 ones, which torch computes.
 PASSED_ON = (
     *("mv", "addmv", "dot", "vdot", "addr", "inner", "outer", "kron", "linalg.vecdot", "linalg.eig"),
     *("sparse.mm.reduce", "sparse.sampled_addmm", "torch._scaled_mm", "torch._scaled_mm_v2"),
@@ -97,7 +98,8 @@ def arguments_of(sample: Any) -> Arguments:
     return sample.input, tuple(sample.args), dict(sample.kwargs)
 
 
-# Which types have samples of their own; each takes others than the one before, so that all take most of them.
+# The types with samples of their own. Each type takes other samples than the type before, so that together
+# they take most.
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex128, torch.complex64),
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),

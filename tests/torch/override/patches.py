@@ -1,4 +1,4 @@
-"""What several tests of fastgemm.patch and fastgemm.enable use."""
+"""Helpers for several tests of fastgemm.patch and fastgemm.enable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def draw(*shape: int) -> torch.Tensor:
 
 
 def in_a_thread(function):
-    """What a function returns in a new thread, whose thread-local state ends with it."""
+    """Calls a function in a new thread and returns its result. The thread-local state ends with the
+    thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
 

@@ -1,4 +1,5 @@
-"""Run by test_tensor_kinds_patch.py in a process of its own: calls with tensors of a kind, in a patch and not.
+"""test_tensor_kinds_patch.py runs this in a separate process: calls with tensors of a kind, inside and
+outside of a patch.
 
 Before each call it says which one comes, so that the parent knows what ended the process if something does.
 """
@@ -98,7 +99,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "x.copy_": lambda x, y, p, w, v: x.copy_(p),
 }
 OPS = {2: PRODUCTS | MATRIX_PRODUCTS | OTHERS, 3: PRODUCTS | BATCH_PRODUCTS | OTHERS}
-# Rounding errors grow by the condition of x, of which the derivative's is the square.
+# Rounding errors grow with the condition of x; in the derivative with its square.
 INVERSES = ("pinv",)
 # Relative to the largest value, and with room for what inverses and their gradients make of a rounding error.
 ROUNDING = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-3, torch.complex64: 1e-3}
@@ -129,7 +130,7 @@ class Raised:
 
 
 def outcome(kind: Kind, op: Callable[..., Any], plain: list[Tensor], inside: Callable[[], Any]) -> Any:
-    """What was raised, or all results: form and values of tensors, and what else there is."""
+    """The exception, or all results: form and values of tensors, and other objects."""
     p, w, v = plain[2].clone(), plain[3].clone(), plain[4].clone()
 
     def function(x: Tensor, y: Tensor) -> Any:
@@ -189,7 +190,7 @@ def cases(kind: Kind, device: str) -> Iterator[tuple[str, Callable[..., Any], li
 
 
 def differences(device: str, kind: Kind, left_out: list[str]) -> dict[str, str]:
-    """What differs, by case."""
+    """The differences, by case."""
     torch_has_none = device == "cuda" and kind in (
         KINDS["int32"],
         KINDS["int64"],

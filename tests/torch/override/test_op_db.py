@@ -54,7 +54,7 @@ def one_thread():
 
 
 def check(op: Any, choice: str, dtypes: set[torch.dtype], *how: Any) -> dict[torch.dtype, Any]:
-    """Holds the samples of each type against torch's results, and returns what was routed."""
+    """Compares the results for the samples of each type with torch's, and returns the routed products."""
     wanted = [x for x in DTYPES if x in dtypes and (choice == "fastest" or x is torch.float32)]
     patches = {dtype: fastgemm.patch(**CHOICES[choice]) for dtype in wanted}
     found = [why for dtype, patch in patches.items() for why in differences(op, dtype, patch, *how)]
@@ -172,7 +172,7 @@ def in_place_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) ->
     return value_difference(op, sample, dtype, patched.result, torchs.result)
 
 
-# Made of one operand after the other.
+# Wrong operands, made from one operand after the other.
 WRONG: dict[str, Callable[[Tensor], Tensor]] = {
     "another type": lambda x: x.double(),
     "integers": lambda x: x.long(),
@@ -184,7 +184,8 @@ WRONG: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def refused(op: Any, arguments: Arguments, inside: Any) -> Outcome:
-    """Without the message: torch has two ways to multiply a batch, whose words differ."""
+    """The outcome without the message, because torch multiplies batches in two ways with different
+    messages."""
     made = outcome(lambda: call(op, arguments), inside)
     return Outcome(made.result, made.error and (made.error[0], ""), made.warnings)
 
@@ -221,7 +222,7 @@ def test_error_inputs(device):
 
 @every_device
 def test_as_many_products_are_routed_as_torch_has(device):
-    """In float32. Some of torch's are complex; a mode is not shown those inside of C++."""
+    """All run in float32. Some of torch's ops are complex. A mode does not see products inside of C++."""
     recorder, patch = Recorder(), fastgemm.patch()
     for name in FORWARD + INSIDE + BACKWARD:
         op = op_db().get(name)
@@ -234,7 +235,7 @@ def test_as_many_products_are_routed_as_torch_has(device):
 
 
 def test_every_op_that_reaches_a_product_is_listed():
-    """What fails here is new in torch: its name belongs into op_samples.py."""
+    """An op that fails here is new in torch; add its name to op_samples.py."""
     found = {}
     for name in op_db().keys() - set(NAMES):
         op, patch = op_db()[name], fastgemm.patch()

@@ -1,4 +1,4 @@
-"""fastgemm.patch: torch's products are computed by fastgemm, or by torch, and which of both is told."""
+"""fastgemm.patch: fastgemm or torch computes torch's products, and the patch reports which one did."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ PATCHED, UNPATCHED, UNTOUCHED = "patched\nTrue\n", "(1, [])\nTrue\n", "(1, [])\n
         ("", {"FASTGEMM_PATCH": "1"}, PATCHED),
         ("", {"FASTGEMM_PATCH": "0"}, UNTOUCHED),
         ("import fastgemm\n", {"FASTGEMM_PATCH": "1"}, PATCHED),
-        # Also where torch is told to load no extensions.
+        # This also holds if torch is told to load no extensions.
         ("import fastgemm\n", {"FASTGEMM_PATCH": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, PATCHED),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_fastgemm_that_cannot_be_imported_is_a_warning(entry_points, tmp_path)
     assert "FASTGEMM_PATCH is set, but fastgemm cannot be imported: it is broken" in done.stderr
 
 
-# In place of torch, which calls the same function at the end of its import.
+# Replaces torch, which calls the same function at the end of its import.
 LOAD = "import _fastgemm_autoload; _fastgemm_autoload.load()"
 
 
@@ -159,7 +159,7 @@ torch.ones(9, 9).char() @ torch.ones(9, 9).char()
 
 
 def reported(stderr: str) -> list[list[list[str]]]:
-    """What each of the processes of a program says: lines of calls, op, and what computed them."""
+    """The output of each process of a program: lines with calls, op, and what computed them."""
     processes: list[list[list[str]]] = []
     for line in stderr.splitlines():
         if line.startswith("fastgemm: FASTGEMM_PATCH=report, process "):

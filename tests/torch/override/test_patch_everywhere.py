@@ -25,7 +25,7 @@ def disabled_afterwards():
 
 @every_device
 def test_every_thread_is_patched_until_it_is_disabled(device):
-    """Those that were there before, and new ones."""
+    """Threads that existed before, and new ones."""
     a, go = draw(9, 9), threading.Event()
 
     def work():
@@ -149,7 +149,7 @@ def test_without_counting(start, device):
 
 @every_device
 def test_threads_multiply_while_it_is_switched(device):
-    """Each product is right, whatever holds when it is computed, and counted once or not at all."""
+    """Each product is right, with or without a patch at that moment, and is counted at most once."""
     a, stop, wrong = draw(12, 12), threading.Event(), []
     expected, calls = a @ a, [0] * 3
 

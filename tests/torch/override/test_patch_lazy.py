@@ -1,4 +1,4 @@
-"""fastgemm.patch and what torch leaves to be done later: conjugation, negation, zeros without memory.
+"""fastgemm.patch and operations that torch delays: conjugation, negation, zeros without memory.
 
 Ops that take adjoints, and those that are made of others, find such tensors resolved as they do without a patch.
 """

@@ -21,7 +21,7 @@ ERROR = (
 
 
 def elsewhere(function):
-    """What a function raises in another thread, as text; empty where it raises nothing."""
+    """The exception of a function in another thread, as text; empty if there is none."""
 
     def call():
         threading.current_thread().name = "elsewhere"
@@ -53,7 +53,7 @@ def stack(patch):
 
 
 def twice(patch):
-    """Its own entry a thread may leave, and no other one."""
+    """A thread may leave only an entry of its own."""
     patch.__enter__()
 
     def enter_once_and_leave_twice():

@@ -1,4 +1,5 @@
-"""fastgemm.patch: what it leaves to torch, and why; what went where is told; errors stay torch's own."""
+"""Calls that fastgemm.patch leaves to torch, and why. It reports which calls went where, and errors stay
+torch's own."""
 
 from __future__ import annotations
 
@@ -121,7 +122,7 @@ needs_names = pytest.mark.skipif(not hasattr(torch.Tensor, "names"), reason="thi
 @pytest.mark.filterwarnings("ignore:Named tensors")
 @pytest.mark.parametrize("which", ["a", "b", "c", "out"])
 def test_products_with_names_are_passed_on(which, device):
-    """As torch.addmm gets them: the operator @ takes the names off before."""
+    """Names as torch.addmm gets them; the operator @ removes names first."""
     operands = {
         "a": torch.randn(3, 4),
         "b": torch.randn(4, 3),

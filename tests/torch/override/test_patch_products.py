@@ -39,7 +39,7 @@ def test_an_activation_behind_a_product(scales, dtype, use_gelu, device):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32], ids=name_of)
 def test_an_activation_of_other_types_is_torchs(dtype, device):
-    """Which has one kernel for 16 bits, and none for integers."""
+    """torch has one kernel for 16-bit types, and none for integers."""
     a, b, c = (torch.ones(*shape).to(dtype) for shape in ((6, 33), (33, 5), (5,)))
     with fastgemm.patch() as routed:
         if dtype.is_floating_point:
@@ -141,7 +141,8 @@ def aliased(call, x, a, b):
 
 @pytest.mark.parametrize("way", ALIASED)
 def test_out_that_is_an_operand(way, device):
-    """What torch makes of it, its error or what it leaves in memory: such calls are its own, but for c itself."""
+    """The outcome is torch's, whether an error or values in memory. torch computes such calls unless out is c
+    itself."""
     x, a, b = (torch.randn(8, 8, dtype=torch.float64) for _ in range(3))
     torchs, error = aliased(ALIASED[way], x, a, b)
     with fastgemm.patch(level=1) as routed:

@@ -44,9 +44,7 @@ def kernels(op, key):
                for line in torch._C._dispatch_dump(op).splitlines())
 def registered():
     return {(op, key): kernels(op, key) for op in PRODUCTS + OTHERS for key in ("CPU", "CUDA", "Meta")}
-before = registered()  # none of fastgemm's before the first patch
-import fastgemm
-a = torch.randn(4, 4)
+before = registered() # before the first patch, nothing is fastgemm's import fastgemm a = torch.randn(4, 4)
 for _ in range(3):
     with fastgemm.patch(), fastgemm.patch():
         a @ a
@@ -75,8 +73,8 @@ register()
 with fastgemm.patch(level=1) as routed:  # the first of the process
     assert not (a @ a == 7).all()
     torch.mm(a.to(torch.int8), a.to(torch.int8))
-assert routed.ops == {"mm": 1} and len(calls) == 1  # which the patch passed on to it
-assert (a @ a == 7).all() and len(calls) == 2
+assert routed.ops == {"mm": 1} and len(calls) == 1 # the patch passed the other calls on to it assert (a @ a
+== 7).all() and len(calls) == 2
 """
 IN_FRONT = """
 with fastgemm.patch(level=1) as routed:
@@ -181,7 +179,7 @@ RUNS = {
 
 @pytest.mark.parametrize("case", RUNS)
 def test_a_process_that_says_nothing(case):
-    """Nor are there warnings, of kernels that are overridden or of anything else."""
+    """There are no warnings either, about overridden kernels or anything else."""
     quiet = not case.startswith("another kernel")  # theirs is one that torch warns of
     done = run_forked("import warnings\nwarnings.simplefilter('error')\n" * quiet + RUNS[case])
     assert done.returncode == 0, done.stderr[-2500:]
@@ -204,7 +202,7 @@ def test_another_kernel_that_is_taken_back_again():
 
 
 def test_a_thread_that_was_in_a_patch_ends_with_the_process():
-    """Its thread-local state goes when it has been joined, while the process ends."""
+    """The thread-local state of the thread is destroyed after the join, while the process ends."""
     for _ in range(5):
         done = run_forked(A_THREAD_ENDS)
         assert done.returncode == 0, done.stderr[-2500:]

@@ -109,7 +109,7 @@ def test_compiled_code_is_routed(backend, device):
 
 
 def test_compiling_inside_is_compiling(device):
-    """Of graphs alone: between two of them torch.compile looks at every Python frame."""
+    """Counts only graphs: between two graphs torch.compile looks at every Python frame."""
     torch.compiler.reset()
     graphs = []
 

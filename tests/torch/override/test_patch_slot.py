@@ -1,6 +1,6 @@
-"""Where a patch stands: a slot of torch's thread-local state.
+"""A patch is kept in a slot of torch's thread-local state.
 
-What else is kept there, and what else torch hands on, is left as it is; patches are entered and left in any order.
+Other data in this state must not change. Patches may be entered and left in any order.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def profiler(memory):
 @every_device
 @pytest.mark.parametrize("memory", [False, True], ids=["", "memory"])
 def test_torchs_profiler(memory, device):
-    """It stands in ThreadLocalDebugInfo, a stack that is handed on with the slot."""
+    """The profiler's data are in ThreadLocalDebugInfo, a stack that torch passes on together with the
+    slot."""
     a, patch = draw(5, 5), fastgemm.patch(kernel="naive")
     with profiler(memory) as around, patch:
         a @ a
@@ -110,7 +111,7 @@ def test_record_function_and_saved_tensor_hooks_around_and_inside(device):
 @every_device
 @pytest.mark.parametrize("count", [2, 5])
 def test_patches_may_be_left_in_any_order(count, device):
-    """What passes a product on passes it to the next one that is still entered."""
+    """A patch that passes a product on passes it to the next patch that is still entered."""
     a = draw(4, 4)
     patches = [fastgemm.patch(kernel="naive" if i % 2 else ELSEWHERE[device]) for i in range(count)]
     counts, active = [0] * count, list(range(count))
@@ -178,7 +179,8 @@ def test_exceptions_end_the_patches_that_they_pass(device):
 
 @every_device
 def test_a_generator_that_is_suspended_inside_of_a_patch(device):
-    """As in torch.no_grad(), what it entered holds outside until it goes on."""
+    """As with torch.no_grad(), a patch that a generator entered also holds outside until the generator
+    continues."""
     a = draw(4, 4)
 
     def products():

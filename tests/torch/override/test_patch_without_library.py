@@ -62,7 +62,7 @@ def package(tmp_path_factory) -> Path:
 
 
 def run_with(package: Path) -> tuple[str, list[str], list[str]]:
-    """What build_info says of the library, what was raised, and the warnings of the import."""
+    """The library's entry in build_info, the exception, and the warnings of the import."""
     done = run_python(["-c", PROGRAM.format(folder=str(package))], FASTGEMM_PATCH="1")
     assert done.returncode == 0, done.stderr[-3000:]
     file, library, raised, warned = json.loads(done.stdout)

@@ -21,7 +21,7 @@ ON_DEVICES = [(device, kind) for device in DEVICES for kind in KINDS if device i
 
 
 def differences(device: str, kind: str) -> dict[str, str]:
-    """What is another result in a patch, by call. What torch alone does not survive is left out."""
+    """The calls whose result differs in a patch. Calls that crash torch alone are left out."""
     left_out: list[str] = []
     while True:
         task = device, kind, random.getrandbits(32), left_out
@@ -42,7 +42,7 @@ def test_a_patch_changes_nothing(device, kind):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_calls_are_not_all_refused():
-    """By torch alone: most products of most kinds are ones that it has."""
+    """Most products of most kinds work in torch alone."""
     torchs = {"plain": 0.9, "float64": 0.4, "complex64": 0.3, "nested": 0.1, "jagged": 0.1, "sparse csr": 0.2}
     for name, least in torchs.items():
         outcomes = [

@@ -1,7 +1,7 @@
-// Applies the epilogue of a product in a separate pass (core/finish.h), after kernels that do not apply it.
+// Applies the epilogue of a product in a separate pass (core/epilogue_pass.h), after kernels that do not apply it.
 #include <algorithm>
 
-#include "core/finish.h"
+#include "core/epilogue_pass.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/numeric.cuh"
 
@@ -12,7 +12,7 @@ constexpr int kColumns = 256, kRows = 4;  // per block; each thread has one colu
 
 template <class Sum, class Out>
 struct Arguments {
-  Finish f;
+  EpiloguePass f;
   __device__ __forceinline__ Accumulator<Out> read(const void* data, int64_t offset) const {
     return widen(static_cast<const Out*>(data)[offset]);
   }
@@ -23,7 +23,7 @@ template <class Sum, class Out>
 __global__ void __launch_bounds__(kColumns)
     finish_kernel(const __grid_constant__ Arguments<Sum, Out> g, int64_t first_matrix) {
   using Acc = Accumulator<Out>;
-  const Finish& f = g.f;
+  const EpiloguePass& f = g.f;
   const int64_t column = int64_t(blockIdx.x) * kColumns + threadIdx.x, matrix = first_matrix + blockIdx.z;
   if (column >= f.n) return;
   const Sum* const sums =
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kColumns)
 }
 
 template <class Sum, class Out>
-void finish_elements(const Finish& f, Context& context) {
+void finish_elements(const EpiloguePass& f, Context& context) {
   constexpr int64_t kMostBlocks = 65535;
   for (int64_t first = 0; first < f.batch; first += kMostBlocks) {
     const dim3 grid(unsigned(ceil_div(f.n, kColumns)), unsigned(std::min(ceil_div(f.m, kRows), kMostBlocks)),
@@ -62,10 +62,10 @@ void finish_elements(const Finish& f, Context& context) {
 
 }  // namespace
 
-void finish(const Finish& given, Context& context) {
+void run_epilogue_pass(const EpiloguePass& given, Context& context) {
   if (given.batch * given.m * given.n == 0) return;
   // Neighbouring threads compute neighbours in a row of the result.
-  const Finish f = given.out.col_stride == 1 || given.n == 1 ? given : given.transposed();
+  const EpiloguePass f = given.out.col_stride == 1 || given.n == 1 ? given : given.transposed();
   const bool summed_wide = f.sum_type == DType::f32;
   switch (f.out_type) {
     case DType::f64:

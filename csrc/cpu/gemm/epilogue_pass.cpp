@@ -1,5 +1,5 @@
-// The epilogue as a pass of its own: rows are shared among the threads, and a row is read and written once.
-#include "core/finish.h"
+// The epilogue as a separate pass. The rows are divided among threads; each row is read and written once.
+#include "core/epilogue_pass.h"
 
 #include "cpu/gemm/activation.h"
 #include "cpu/gemm/levels.h"
@@ -9,7 +9,7 @@ namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
 template <class Sum, class Out>
-void finish_row(const Finish& f, int64_t batch, int64_t row) {
+void apply_to_row(const EpiloguePass& f, int64_t batch, int64_t row) {
   using Acc = Accumulator<Sum>;
   using V = Vector<Acc>;
   constexpr int N = kLanes<Acc>;
@@ -43,28 +43,28 @@ void finish_row(const Finish& f, int64_t batch, int64_t row) {
 }
 
 template <class Sum, class Out>
-void finish_rows(const Finish& f, Context& ctx) {
+void apply_to_rows(const EpiloguePass& f, Context& ctx) {
   constexpr int64_t kWorthAFork = 1 << 14;  // elements
   const int64_t rows = f.batch * f.m;
   const int64_t tasks = rows * f.n < kWorthAFork ? 1 : min<int64_t>(threads_of(ctx), rows);
   parallel(ctx, tasks, [&](int64_t task) {
     for (int64_t i = rows * task / tasks; i < rows * (task + 1) / tasks; ++i)
-      finish_row<Sum, Out>(f, i / f.m, i % f.m);
+      apply_to_row<Sum, Out>(f, i / f.m, i % f.m);
   });
 }
 
 }  // namespace
 
-void finish_product(const Finish& f, Context& ctx) {
-  if (f.sum_type == DType::f64) return finish_rows<double, double>(f, ctx);
+void epilogue_pass(const EpiloguePass& f, Context& ctx) {
+  if (f.sum_type == DType::f64) return apply_to_rows<double, double>(f, ctx);
   const bool summed_wide = f.sum_type == DType::f32;
   switch (f.out_type) {
     case DType::f16:
-      return summed_wide ? finish_rows<float, Half>(f, ctx) : finish_rows<Half, Half>(f, ctx);
+      return summed_wide ? apply_to_rows<float, Half>(f, ctx) : apply_to_rows<Half, Half>(f, ctx);
     case DType::bf16:
-      return summed_wide ? finish_rows<float, BFloat16>(f, ctx) : finish_rows<BFloat16, BFloat16>(f, ctx);
+      return summed_wide ? apply_to_rows<float, BFloat16>(f, ctx) : apply_to_rows<BFloat16, BFloat16>(f, ctx);
     default:
-      return finish_rows<float, float>(f, ctx);
+      return apply_to_rows<float, float>(f, ctx);
   }
 }
 

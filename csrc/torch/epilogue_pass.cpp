@@ -1,4 +1,4 @@
-#include "torch/finish.h"
+#include "torch/epilogue_pass.h"
 
 #include "core/simulator.h"
 
@@ -7,12 +7,12 @@ namespace {
 
 bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
 
-void finish_on(Device device, const Finish& f, Context& context) {
+void run_on(Device device, const EpiloguePass& f, Context& context) {
 #if FASTGEMM_HAS_CUDA
-  if (device == Device::cuda) return cuda::finish(f, context);
+  if (device == Device::cuda) return cuda::run_epilogue_pass(f, context);
 #endif
-  if (device == Device::simt) return simulated_finish(f, context);
-  cpu::finish(f, context);
+  if (device == Device::simt) return simulated_epilogue_pass(f, context);
+  cpu::run_epilogue_pass(f, context);
 }
 
 }  // namespace
@@ -24,12 +24,12 @@ GemmProblem chosen_for(const GemmProblem& p) {
   return q;
 }
 
-void multiply_and_finish(const Kernel& kernel, const GemmProblem& p, Device device, Context& context) {
+void multiply_then_pass(const Kernel& kernel, const GemmProblem& p, Device device, Context& context) {
   GemmProblem sums = sums_of(p);
   if (is_half(p.out_type)) {
     GemmProblem wide = sums;
     wide.out_type = DType::f32;
-    const int64_t pitch = (p.n + 3) / 4 * 4;  // rows of whole 16 bytes
+    const int64_t pitch = (p.n + 3) / 4 * 4;  // each row starts at a multiple of 16 bytes
     wide.out = {nullptr, pitch, 1, p.m * pitch};
     if (!kernel.rejects || !kernel.rejects(wide)) {
       wide.out.data = context.allocate(size_t(p.batch * p.m * pitch) * sizeof(float));
@@ -37,7 +37,7 @@ void multiply_and_finish(const Kernel& kernel, const GemmProblem& p, Device devi
     }
   }
   kernel.gemm(sums, context);
-  finish_on(device, finish_of(p, sums), context);
+  run_on(device, pass_after(p, sums), context);
 }
 
 }  // namespace fastgemm::torch_ops
