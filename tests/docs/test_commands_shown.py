@@ -39,7 +39,7 @@ LONG = [["tune"]]
 NEEDS_GPU = re.compile(r"on a GPU|none can be used here|is a kernel of \w+ on cuda")
 SIZE = 128  # of what is larger
 # By what a figure was measured: a command of the commit that stands beside it.
-MEASURED_BY = re.compile(r"(?<=, by )`[^`\n]+`|`[^`\n]+`(?= \(commit )")
+MEASURED_BY = re.compile(r"(?:(?<=, by )|(?<=命令\W))`[^`\n]+`|`[^`\n]+`(?= \(commit )")
 
 
 def text_of(path: Path) -> str:
