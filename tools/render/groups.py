@@ -261,7 +261,7 @@ def _gains(reports: Reports, processors: Reports) -> str:
     )
     places = "".join(f" On a CPU: {place(each)}" for each in processors.values())
     return (
-        f"{Table([NAME, COUNT, BEST, LIBRARY, MEAN, LEAST]).text(lines)}\n\n"
+        f"{Table([NAME, MEAN, LEAST, COUNT, BEST, LIBRARY]).text(lines)}\n\n"
         "`level=None` against torch; of transposed copies, the better of levels 5 and 6. Measured on "
         f"{versions(reports['weak_spots'].environment)}, by {', '.join(commands)}.{places}"
     )
