@@ -161,7 +161,8 @@ class Bench:
         )
 
     def measure(self, case: Case) -> None:
-        """An error of one model leaves the others: time on a GPU is dear, and libraries change."""
+        """After an error of one model, the others still run: time on a GPU is expensive, and libraries
+        change."""
         try:
             self._measure(case)
         except Exception as error:

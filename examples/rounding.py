@@ -1,9 +1,9 @@
-"""How far apart two right computations of the same network may lie.
+"""How far apart the results of two correct computations of the same network may be.
 
-Rounding errors of one product have bounds; what they become further down a network depends on the network. So
-it is asked: it runs in float64, and to what each op returns an error is added as large as that op's in the wanted
-type may be, of random sign. How far the results move is how far off a right computation may be, and twice that is
-how far two of them may be apart.
+The rounding errors of one product have bounds. Their effect on later layers depends on the network. So the
+network runs in float64, and an error of random sign is added to the result of each op, as large as the rounding
+error of that op in the given type can be. The change of the results is the possible error of a correct
+computation, and twice the change is the possible difference of two of them.
 
 Of a sum of K products, each partial sum is rounded to within u of itself. Partial sums of terms with random signs
 grow like a random walk, others towards the result, so they stay near |c| + (sum of (a b)^2)^(1/2); K errors of

@@ -1,4 +1,4 @@
-"""Error types that the op library cannot raise itself, and names that it does not know, found after the fact.
+"""Error types that the op library cannot raise itself, and names that it does not know, added after the error.
 
 The op library reports bad input as ValueError or RuntimeError before it does any work. What should be a
 TypeError or a NotImplementedError, as torch uses them, is recognized here once the call has failed, so that

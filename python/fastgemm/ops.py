@@ -1,6 +1,5 @@
-"""The public operations: each stands in one module with its gradient, which is written in terms of it.
-
-How their calls reach ``torch.ops.fastgemm`` stands in _ops/dispatch.py.
+"""The public operations. Each is in one module with its gradient, which uses the operation itself.
+_ops/dispatch.py shows how calls reach ``torch.ops.fastgemm``.
 """
 
 from __future__ import annotations

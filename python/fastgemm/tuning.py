@@ -1,7 +1,7 @@
 """Measuring which kernel is fastest for a problem, and remembering it on disk.
 
-The op library chooses at call time from what it holds in memory: the static tables it was built with, and the
-measurements of this module. Nothing is ever measured inside a call.
+A call chooses by data in memory: the static tables of the build, and the measurements of this module. Nothing is
+ever measured inside a call.
 
 The file holds one set of measurements per environment (processor, torch version, kernel table), is
 written whole under a lock and renamed into place, and is ignored with one warning when it cannot be read or
@@ -146,10 +146,10 @@ def clear_cache(*, disk: bool = False) -> None:
 
 
 def limit_workspace(size: int | None) -> None:
-    """Bounds the scratch memory of each product from now on, in this process.
+    """Limits the scratch memory of each product in this process, from now on.
 
-    ``level=None`` and ``level=7`` go on to kernels that need less, as they do when the device's memory is short;
-    any other level and a kernel by name raise ``torch.OutOfMemoryError``.
+    ``level=None`` and ``level=7`` then take kernels that need less, as they do when the device has too little
+    memory. Any other level, and a kernel by name, raises ``torch.OutOfMemoryError``.
 
     Args:
         size: bytes that a call may use besides its operands and its result; ``None``: what is free.
@@ -236,7 +236,7 @@ def _product_on_gpu(a: Tensor, b: Tensor, out_dtype: torch.dtype | None) -> str 
 
 
 def _as_multiplied(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """An operand that lies as the op library hands it to a kernel of another type."""
+    """An operand with the layout in which the op library passes it to a kernel of another type."""
     if x.dtype == dtype:
         return x
     return (
@@ -255,7 +255,7 @@ def chosen_kernel(key: Key, level: int | None = None) -> str:
 
 
 def _check_problem(op: str, a: Tensor, b: Tensor | None) -> None:
-    """Raises where :func:`autotune` has no problem to measure, or cannot measure now."""
+    """Raises if :func:`autotune` has no problem to measure, or cannot measure at present."""
     operands = {"a": a} if b is None else {"a": a, "b": b}
     if any(not isinstance(x, Tensor) for x in operands.values()):
         raise _errors.not_a_tensor(**operands)
@@ -326,7 +326,7 @@ def autotune(
         precision = "ieee"  # what is remembered for products on a CPU; torch's flags may say less
     options: dict[str, Any] = {"out_dtype": out_dtype, "precision": precision}
     try:
-        with torch.no_grad():  # what the operation refuses ends here, with its own error
+        with torch.no_grad():  # a problem that the operation refuses raises its error here
             transpose(a) if b is None else matmul(a, b, **options)
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "autotune")

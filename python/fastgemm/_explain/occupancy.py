@@ -1,4 +1,4 @@
-"""How many blocks of a kernel a multiprocessor holds at once, and what keeps it from holding more.
+"""How many blocks of a kernel a multiprocessor holds at once, and which resource limits their number.
 
 The rules are those of NVIDIA's occupancy calculation (cuda_occupancy.h of the CUDA toolkit), for compute
 capability 8.0 to 9.0 and a launch that may use all of shared memory:

@@ -16,7 +16,7 @@ from .surgery import change_class
 
 
 class _LeftUnquantized:
-    """The ``qconfig`` that torch.ao.quantization assigns to a layer, and a warning that nothing comes of it."""
+    """The ``qconfig`` that torch.ao.quantization assigns to a layer, and a warning that it has no effect."""
 
     def __get__(self, layer: Linear | None, owner: type) -> Any:
         if layer is None or "qconfig" not in layer.__dict__:
@@ -123,7 +123,7 @@ def choose(module: Any, level: int | None, kernel: str | None, precision: Precis
 def take_apart(layer: Linear) -> str:
     """Makes a ``torch.nn.Sequential`` of a layer and its activation out of a layer that is both; says what it did.
 
-    It stays the same object, so that whoever holds it, and hooks on its results, get what they got.
+    It stays the same object, so references to it and hooks on its results remain valid.
     """
     if (
         layer._forward_pre_hooks

@@ -1,7 +1,7 @@
 """Fake kernels: shape and dtype of each result, for torch.compile, torch.export and meta tensors.
 
-They refuse what real calls refuse, with the same type of exception, so far as no data is needed to know it. It is
-left to real calls whether a kernel is available, and whether it takes these sizes and strides under torch's flags.
+They refuse what real calls refuse, with the same type of exception, so far as no data is needed to know it. Only
+real calls check whether a kernel is available, and whether it takes these sizes and strides under torch's flags.
 The checks are those of csrc/torch/gemm.cpp, transpose.cpp and add.cpp.
 """
 

@@ -1,4 +1,4 @@
-"""Why level 7 took the kernel that it took, where torch's own call was faster."""
+"""The reason for level 7's choice, where torch's own call was faster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def why_below_torch(row: Measurement, instance: Instance, busy: str = "") -> str
 
 
 def _chosen_by(instance: Instance) -> str:
-    """By what the kernel of level 7 was chosen, and what measures the problem."""
+    """How level 7 chose its kernel, and the command that measures the problem."""
     kernel, measures = instance.chosen(), f"{measuring(instance)} measures it"
     if kernel == "torch":
         return "that is torch's own kernel, called through fastgemm"

@@ -70,7 +70,7 @@ class HostTimer:
 
 
 class WallTimer:
-    """How long a user waits for a call on a GPU: what takes the host longer than the GPU shows as what it is."""
+    """The time that a user waits for a call on a GPU, the host's time included."""
 
     name = "wall clock"
     method = (

@@ -1,4 +1,4 @@
-"""What else the machine did while something was measured: processor time of other programs, and time that the
+"""The other load of the machine during a measurement: processor time of other programs, and time that the
 hypervisor gave to other machines. Both come from the kernel's counters of ticks, so that they are what was used
 meanwhile; the load average, of the minute before, says more of what ran earlier."""
 

@@ -70,7 +70,7 @@ class Measurement:
     setup_seconds: float | None = None  # until the first result: compilation, autotuning
     back_to_back: Summary | None = None  # seconds a call, by the wall clock of a batch
     back_to_back_rate: float | None = None
-    more: dict[str, Any] = field(default_factory=dict)  # what one preset alone tells of its rows
+    more: dict[str, Any] = field(default_factory=dict)  # values that only one preset has
 
     @classmethod
     def of(cls, instance: Instance, kernel: str, level: int | None, **more: Any) -> Measurement:
@@ -92,7 +92,7 @@ class Measurement:
 
     @property
     def failed(self) -> bool:
-        """Whether it is not right because the call raised, and no result is known to be wrong."""
+        """Whether the call raised; if so, no result is known to be wrong."""
         return not self.right and self.message.startswith(RAISED)
 
     @property

@@ -147,7 +147,7 @@ NO_KERNEL = " (no kernel had run: this was for the operands and the result)"
 
 
 class CaseFailed(RuntimeError):
-    """What a case raised, and the kernel or call that raised it."""
+    """The error of a case, and the kernel or call that raised it."""
 
     def __init__(self, kernel: str, error: Exception) -> None:
         super().__init__(raised(error) + ("" if kernel else NO_KERNEL))
@@ -176,7 +176,7 @@ def _which_fails(calls: dict[str, Any], kernels_of: dict[str, str]) -> str:
 
 
 def run_or_report(case: Case, method: Method) -> list[Measurement]:
-    """The rows of a case; where it raises, a failed one, so that what was measured before is not lost."""
+    """The rows of a case; if it raises, a failed row, so that earlier measurements are not lost."""
     try:
         return run_case(case, method)
     except (RuntimeError, MemoryError) as error:

@@ -43,7 +43,7 @@ class _Commands(click.Group):
 
 
 def _discard_output() -> None:
-    """Leaves what cannot be written behind, which the interpreter would try to write once more as it ends."""
+    """Drops output that cannot be written; otherwise the interpreter would try again at its end."""
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
