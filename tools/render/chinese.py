@@ -67,7 +67,7 @@ SENTENCES = [
         "`level=None` 与 torch 相比；转置拷贝取第 5、6 级中较快的一个。",
     ),
     (r" ?On a CPU: ", "CPU 上："),
-    (r"A dash: one run takes more than (\d+) ms\. ", r"横线：运行一次超过 \1 ms。"),
+    (r"A dash means that one run takes more than (\d+) ms\. ", r"横线：运行一次超过 \1 ms。"),
     (
         r"Step (\d+); warm back-to-back calls, (\S+) of them for a problem of size n \(geometric mean of its "
         r"dimensions\), between CUDA events; mean of the second half\. ",
