@@ -116,7 +116,7 @@ class Bench:
         return found
 
     def routed(self, case: Case, contenders: dict[str, Any]) -> dict[str, Any]:
-        """What one step asks of a patch."""
+        """The counts of a patch in one step."""
         patch = self.patch()
         case.work.step(contenders[PATCH], patch)()
         return {"total": patch.routed.total, **patch.routed.as_dict()}

@@ -113,7 +113,7 @@ class Disturbed(TorchDispatchMode):
 def spread(
     compute: Callable[[], Values], dtype: torch.dtype, precision: str, device: str, draws: int = 3
 ) -> tuple[Values, dict[str, float]]:
-    """The values that ``compute`` returns in float64, and by how much rounding errors move each tensor at most."""
+    """The results of ``compute`` in float64, and the largest change of each tensor by rounding errors."""
     exact = compute()
     largest = dict.fromkeys(exact, 0.0)
     generator = torch.Generator(device).manual_seed(torch.seed() % 2**63)
@@ -186,7 +186,8 @@ def adamw_bound(
 def differences(
     first: Values, second: Values, exact: Values, half_bounds: dict[str, float]
 ) -> list[Difference]:
-    """Of each value of two runs, held against what rounding explains: twice what it moves one right run by.
+    """The difference of each value of two runs, and its bound: twice the change that rounding causes in one
+    correct run.
 
     What comes before "of" in a value's name is its kind.
     """
@@ -205,7 +206,7 @@ def by_kind(found: list[Difference]) -> list[Difference]:
 
 
 def outcome(found: list[Difference]) -> dict[str, Any]:
-    """What the row of a report says of them."""
+    """The text for the row of a report."""
     worst = max(found, key=lambda d: d.of_bound)
     right = worst.of_bound <= 1
     message = "" if right else f"{worst.kind}: {worst.of_bound:.3g} times what rounding explains"

@@ -1,4 +1,4 @@
-"""What a process needs besides the package: a torch that is new enough, libraries that load, and for CUDA more.
+"""Checks of the process: a torch that is new enough, libraries that can be loaded, and the requirements of CUDA.
 
 Importing this module loads the op library, or raises ImportError that says why it cannot be loaded.
 """

@@ -50,7 +50,7 @@ def load() -> tuple[ModuleType | None, str]:
 
 
 def info() -> dict[str, str]:
-    """What ``fastgemm.build_info()`` says of it."""
+    """Its entry in ``fastgemm.build_info()``."""
     library, why_not = load()
     loaded = path().name if library is not None else f"none: {why_not}"
     return {"override_library": loaded, "override_torches": " ".join(versions())}

@@ -49,7 +49,7 @@ def cache_file() -> Path:
 
 
 def environment(device: torch.device | str = "cpu") -> str:
-    """What a measurement depends on besides the problem and the thread count, which are part of its key."""
+    """The conditions of a measurement, besides the problem and the thread count, which are part of its key."""
     device = torch.device(device)
     if device.type != "cuda":
         return f"cpu {_introspect.build_info()['cpu_model']}|{versions()}"
@@ -74,14 +74,15 @@ def _read(path: Path) -> Sets:
 
 
 def _key(values: list[Any]) -> Key:
-    """A tuning key from JSON. Raises TypeError or ValueError where it is none."""
+    """A tuning key from JSON. Raises TypeError or ValueError for anything else."""
     key = tuple(values)
     _introspect.remember(key, "")  # checks the key, and remembers nothing: no kernel has an empty name
     return key
 
 
 def _name(value: Any) -> str:
-    """A name from JSON, where a string need not be text. Raises TypeError or ValueError for what is none."""
+    """A name from JSON, where a string may not be valid text. Raises TypeError or ValueError for anything
+    else."""
     if not isinstance(value, str):
         raise TypeError(f"expected a name, got {value!r}")
     value.encode()  # a lone surrogate has no bytes to give to the op library
@@ -165,7 +166,8 @@ def limit_workspace(size: int | None) -> None:
 
 
 def _alert_not_deterministic() -> None:
-    """As torch where an op has no deterministic implementation: raises, or warns if the user asked for that."""
+    """Raises, or warns if the user asked for that, as torch does for an op without a deterministic
+    implementation."""
     if not torch.are_deterministic_algorithms_enabled():
         return
     text = (
@@ -192,7 +194,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What :func:`autotune` found: the fastest kernel, and all timings, fastest first."""
+    """The result of :func:`autotune`: the fastest kernel, and all timings, the fastest first."""
 
     kernel: str
     timings: tuple[Timing, ...]
@@ -356,7 +358,7 @@ def autotune(
             for row in kernels(op, a.device, a.dtype)
             if row.role == "rung" and row.available and (product is None or multiplies(row, product))
         ]
-        # What is likely to be fast comes first, so that nothing slow runs for long.
+        # Kernels that are likely to be fast come first, so that no slow one runs for long.
         chosen = chosen_kernel(key)
         rows.sort(key=lambda row: (row.name == chosen, row.level), reverse=True)
         candidates = {row.name: row for row in rows}

@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Entered(threading.local):
-    """What a patch has entered in this thread, innermost last."""
+    """The entries of a patch in this thread, innermost last."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -53,7 +53,7 @@ def _hide_from_dynamo(*functions: Any) -> None:
             set_code_exec_strategy(function.__code__, skip)
 
 
-# What they return runs after the decorated call has ended.
+# Their results run after the decorated call has ended.
 _NOT_PLAIN = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 

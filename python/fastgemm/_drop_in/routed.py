@@ -1,4 +1,4 @@
-"""What a patch did with torch's products: which calls it routed, to which kernels, and which it passed on."""
+"""The counts of a patch: the calls that it routed, by kernel, and the calls that it passed on."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ MAX_BLOCK = 1024  # threads
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What a multiprocessor of ``gpu`` holds of a kernel.
+    """The blocks of a kernel that fit a multiprocessor of ``gpu``.
 
     Attributes:
         registers: of a thread; None where the kernel was never compiled for a GPU, and then they limit nothing.

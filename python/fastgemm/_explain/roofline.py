@@ -73,12 +73,12 @@ class Roofline:
 
     @property
     def memory_rate(self) -> float | None:
-        """What memory allows if each byte crosses its bus once."""
+        """The bound by memory if each byte is moved once."""
         return self.bandwidth * self.work / self.bytes_compulsory if self.bytes_compulsory else None
 
     @property
     def uncached_rate(self) -> float | None:
-        """What memory allows if it carries every request: no cache helps."""
+        """The bound by memory without any cache: every request moves its bytes."""
         return self.bandwidth * self.work / self.bytes_moved if self.bytes_moved else None
 
     @property

@@ -63,7 +63,7 @@ def kernels_of(module: ModuleType) -> Iterator[None]:
 
 
 def _facts(gpu: GPU) -> dict[str, int]:
-    """What the simulator knows of a GPU."""
+    """The properties of a GPU that the simulator uses."""
     return {"multiprocessors": gpu.multiprocessors, "capability": int(gpu.capability.replace(".", ""))}
 
 

@@ -69,7 +69,7 @@ class Linear(torch.nn.Linear):
         "precision",
         "activation",
     )  # type: ignore[assignment]
-    level: int | None = None  # also of a module that was pickled as a torch.nn.Linear
+    level: int | None = None  # also for a module that was pickled as a torch.nn.Linear
     kernel: str | None = None
     precision: Precision | None = None
     activation: Activation | None = None
@@ -115,7 +115,7 @@ class Linear(torch.nn.Linear):
 
 
 def choose(module: Any, level: int | None, kernel: str | None, precision: Precision | None) -> None:
-    """Of a :class:`Linear`, or a ``Conv1D`` of transformers."""
+    """Sets the choice of a :class:`Linear`, or of a ``Conv1D`` of transformers."""
     check_product_choice(level, kernel, precision, "fastgemm.nn.Linear")
     module.level, module.kernel, module.precision = level, kernel, precision
 

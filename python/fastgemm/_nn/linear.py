@@ -128,7 +128,7 @@ def _layer(
     kernel: str | None,
     precision: Precision | None,
 ) -> Tensor:
-    """What :func:`linear` and :func:`conv1d` have in common."""
+    """The common part of :func:`linear` and :func:`conv1d`."""
     compiling, tracing = is_compiling(), tracing_state() is not None
     if (compiling or tracing) and exports_to_onnx():
         return _by_torch(function, input, weight, bias)
@@ -275,7 +275,7 @@ def _traced(
     kernel: str | None,
     precision: Precision | None,
 ) -> Tensor:
-    """What torch.jit.trace records: with torch's flags and the casts of autocast as they are now."""
+    """The call that torch.jit.trace records, with the present values of torch's flags and of autocast."""
     options = options_of(input, level, kernel, precision, None, None)
     operands = autocast.operands(input, weight, bias, options)
     input, weight, bias = operands

@@ -35,7 +35,7 @@ from .vmap import batch_first, rank_of
 SYMMETRIC = "symmetric"
 """The kernel that takes products with a symmetric result alone."""
 KEYWORDS = (*("alpha", "beta", "trans_a", "trans_b"), *CHOICE, "symmetric")
-"""What :func:`gemm` takes besides tensors, in the order of the op's schema."""
+"""The arguments of :func:`gemm` that are no tensors, in the order of the op's schema."""
 
 
 def gemm(

@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "silu": functional.silu,
 }
-"""What ``activation=`` takes, and torch's function of it."""
+"""The values of ``activation=``, and torch's function for each."""
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -237,7 +237,7 @@ def _without_activation(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _how(options: dict[str, Any]) -> dict[str, Any]:
-    """What linear and gemm take alike."""
+    """The options that linear and gemm share."""
     return public(_without_activation(options))
 
 
@@ -286,7 +286,7 @@ def differentiable(
 
 
 def _check_residual(residual: Tensor, result: Tensor) -> None:
-    """What the op checks, where it does not see the residual."""
+    """The op's checks of the residual, for calls in which the op does not get it."""
     if residual.shape != result.shape or residual.dtype != result.dtype:
         raise ValueError(
             f"fastgemm: residual has shape {tuple(residual.shape)} and dtype {residual.dtype}, expected those of "

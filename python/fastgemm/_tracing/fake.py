@@ -281,7 +281,7 @@ def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
 
 
 def _register(name: str, function: Callable[..., object]) -> None:
-    """What torch.library.register_fake does, but for finding out which line called it: for that torch asks
+    """Like torch.library.register_fake, but without a search for the calling line: for that torch asks
     ``inspect``, which looks at every module there is, and takes 3 to 6 ms of an import.
     """
     name = f"fastgemm::{name}"

@@ -99,7 +99,7 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _digits(x: Tensor) -> list[Tensor]:
-    """Of base 2**16, in float64, from the lowest on; the last one has the sign."""
+    """The digits in base 2**16, as float64, the lowest first; the last one has the sign."""
     rest, digits = x.long(), []
     for _ in range(x.itemsize // 2 - 1):
         digits.append((rest & 0xFFFF).double())

@@ -12,7 +12,7 @@ from .records import Measurement
 
 
 def why_below_torch(row: Measurement, instance: Instance, busy: str = "") -> str | None:
-    """Of level 7, as it was measured; None where it is not below torch.
+    """The reason for level 7's choice; None if level 7 is not slower than torch.
 
     Args:
         busy: how busy the machine was meanwhile; empty where it was not.

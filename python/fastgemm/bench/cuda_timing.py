@@ -45,7 +45,8 @@ class CudaTimer:
 
 
 class HostTimer:
-    """What a call costs the host: batches of asynchronous calls, each batch followed by a synchronization."""
+    """The time of a call on the host: batches of asynchronous calls, each batch followed by a
+    synchronization."""
 
     name = "host"
     method = (

@@ -17,7 +17,7 @@ MOST_STOLEN = 0.02  # of all processor time
 
 @dataclass(frozen=True)
 class Load:
-    """Of a stretch of time.
+    """The load during an interval of time.
 
     Attributes:
         cores: of the machine, of which this process may use fewer.

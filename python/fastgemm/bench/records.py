@@ -33,7 +33,7 @@ SHARED = (
     "limit",
     "limit_name",
 )  # what that line says once besides, where it is one for all
-SENSED = ("sm_clock_mhz", "power_w")  # what is kept of the sensors, of calls that lasted a second
+SENSED = ("sm_clock_mhz", "power_w")  # the sensors' values that are stored, for calls that lasted a second
 
 
 @dataclass
@@ -218,7 +218,7 @@ def _short(value: Any, raw: bool) -> Any:
 
 
 def read_head(path: Path) -> dict[str, Any]:
-    """What ``as_text`` wrote. Raises ValueError for any other file."""
+    """Reads a file that ``as_text`` wrote. Raises ValueError for any other file."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
         raise ValueError(f"{path}: not a fastgemm report of format {FORMAT}")

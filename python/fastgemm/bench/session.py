@@ -35,7 +35,7 @@ class Sensors:
         pass
 
     def since(self, start: float) -> dict[str, Any] | None:
-        """What was read from ``start`` (time.perf_counter()) on."""
+        """The values read since ``start`` (time.perf_counter())."""
         return None
 
     def joules(self) -> float | None:
@@ -96,7 +96,7 @@ class Session:
         return f"not timed: one run takes {seconds * 1e3:.0f} ms, more than {longest * 1e3:.0f}"
 
     def arithmetic_peak(self, instance: Instance, reading: dict[str, Any] | None) -> tuple[float | None, str]:
-        """What the device could multiply at best, in the unit of the instance, and what that is called: the rate
+        """The highest rate of products on the device, in the unit of the instance, and its name: the rate
         of the tensor cores where they compute the product, else of the multiply-add units."""
         unit, dtype = instance.unit[1], instance.problem.dtype
         if self.device == "cuda":

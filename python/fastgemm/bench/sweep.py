@@ -62,11 +62,11 @@ class Method:
         """Before each case."""
 
     def memory_limit(self, instance: Instance) -> MemoryLimit:
-        """What an instance is held against whose rate is in bytes."""
+        """The limit of an instance whose rate is in bytes."""
         return instance.memory_limit()
 
     def summary(self, cases: list[Case], found: list[list[Measurement]]) -> dict[str, Any]:
-        """Of the rows of all cases."""
+        """The summary of the rows of all cases."""
         return {"geometric_means": group_means(row for rows in found for row in rows)}
 
     def measure(
@@ -236,7 +236,7 @@ def _fill(
     session: Session,
     limit: MemoryLimit | None,
 ) -> None:
-    """What was measured of a call, held against its limit: that of memory, or the arithmetic peak."""
+    """The row of a measured call, with its limit: that of memory, or the arithmetic peak."""
     row.timed(instance, samples, name, BASELINE)
     row.telemetry = readings[name]
     row.joules = row.telemetry.get("joules_per_call") if row.telemetry else None

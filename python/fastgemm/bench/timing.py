@@ -69,7 +69,7 @@ class Summary:
 
     @classmethod
     def around(cls, median: float, spread: float) -> Summary:
-        """From what is kept of it in a file."""
+        """Makes a summary from its values in a file."""
         return cls(median, median * (1 - spread), median * (1 + spread))
 
     def scaled(self, factor: float) -> Summary:

@@ -24,7 +24,7 @@ _OF_OUTPUT = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, er
 
 class _Commands(click.Group):
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """As every command's, and with exit code 1 and a message where standard output cannot be written."""
+        """Like every command; but exit code 1 and a message if standard output cannot be written."""
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace")  # the name of a file need not be text
         try:

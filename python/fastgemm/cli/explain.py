@@ -26,7 +26,7 @@ LEVELS = [str(level) for level in range(1, 8)]
 
 
 def sizes_of(op: str, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    """As many as the op has; a single one stands for all of them. Raises click.UsageError."""
+    """As many sizes as the op has dimensions; a single one is used for all of them. Raises click.UsageError."""
     names = "M N K" if op == "gemm" else "R C"
     rank = len(names.split())
     sizes = shape or DEFAULT_SHAPE

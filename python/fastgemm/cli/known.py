@@ -76,7 +76,7 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def gpu_in_words(gpu: dict[str, Any]) -> Known:
-    """Of an entry of :func:`gpus`."""
+    """The text for an entry of :func:`gpus`."""
     if gpu["knowledge"] is None:
         nothing = "no kernel of this build runs on it"
         return Known(gpu["name"], nothing, "raises on this GPU", "what stands in the way is listed above")

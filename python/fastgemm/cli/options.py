@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Option(Protocol):
-    """What adds an option to a command."""
+    """A decorator that adds an option to a command."""
 
     def __call__(self, function: F, /) -> F: ...
 
