@@ -128,7 +128,7 @@ def _gemm_rules(
     A symmetric result cannot be sharded along its rows or columns: the part of a device has no triangle. It can
     be a Partial sum: each summand is mirrored from its lower triangle, and so the total is symmetric, too.
 
-    An invariant kernel sums over a device's part of K; docs/invariant.md says what becomes of its promise.
+    An invariant kernel sums over a device's part of K; docs/invariant.md says what is promised then.
     """
     from torch.distributed.tensor import Partial, Replicate, Shard
 

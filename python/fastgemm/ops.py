@@ -76,7 +76,7 @@ def matmul(
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
-        ValueError: shapes, dtypes or devices do not go together; unknown ``kernel``, ``level``, ``precision``;
+        ValueError: shapes, dtypes or devices do not fit together; unknown ``kernel``, ``level``, ``precision``;
             ``invariant`` with a kernel or level whose rows depend on each other.
         RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
             ``out`` is given while a gradient is required or inside a torch.func transform, or is an inference

@@ -96,8 +96,8 @@ def callers(sites: list[Site]) -> str:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of a file and its accesses; without a number, what they belong to where no source is at hand, or a
-    gap."""
+    """A line of a file and its accesses. Without a number it is a gap, or the place of accesses whose source is
+    missing."""
 
     code: Text
     sites: list[Site]

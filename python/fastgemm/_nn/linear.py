@@ -32,7 +32,7 @@ from .._typing import Precision
 from ..table import check_product_choice
 
 _IGNORED = torch._C._disabled_torch_function_impl
-# Subclasses that hand fastgemm's ops on to their own rules, or to the tensors inside.
+# Subclasses that apply their own rules to fastgemm's ops, or pass them on to the tensors inside.
 _KNOW_THE_OPS = frozenset(
     {
         "torch._subclasses.fake_tensor.FakeTensor",

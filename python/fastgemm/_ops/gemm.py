@@ -88,7 +88,7 @@ def gemm(
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
-        ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
+        ValueError: shapes, dtypes or devices do not fit together; ``alpha`` or ``beta`` is not whole for integers;
             unknown ``kernel``, ``level`` or ``precision``; ``symmetric`` for a result that is not square, or with
             ``invariant``; ``invariant`` with a kernel or level whose rows depend on each other.
         RuntimeError: the level or kernel asked for cannot run here (``kernel="symmetric"``: nothing says that the

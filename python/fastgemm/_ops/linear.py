@@ -66,7 +66,7 @@ def linear(
     Raises:
         TypeError: an operand is no tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
-        ValueError: shapes, dtypes or devices do not go together; an integer dtype; unknown ``activation``,
+        ValueError: shapes, dtypes or devices do not fit together; an integer dtype; unknown ``activation``,
             ``kernel``, ``level`` or ``precision``.
         RuntimeError: the level or kernel asked for cannot run here.
     """

@@ -112,7 +112,7 @@ class Shape(_ParamOfShape):
 
 
 class CommandWithShapes(click.Command):
-    """A command whose --shape takes its sizes as several words too, which no option of click does."""
+    """A command whose --shape also takes its sizes as several words; an option of click cannot do this."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.allow_extra_args = True  # refused below, with what to do about sizes among them
