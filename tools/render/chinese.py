@@ -73,6 +73,10 @@ SENTENCES = [
         r"dimensions\), between CUDA events; mean of the second half\. ",
         r"步长 \1；预热之后连续调用，尺寸为 n（各维的几何平均）的问题调用 \2 次，用 CUDA event 计时；取后一半的平均值。",
     ),
+    (
+        r"Measured on ([^`]*?)(\d+) and (\d+) threads(.*?), by (`[^`]*`)\.",
+        r"测量环境：\1\2 或 \3 个线程\4；命令：\5。",
+    ),
     (r"Measured on ([^`]*?)(\d+) threads(.*?), by (`[^`]*`)\.", r"测量环境：\1\2 个线程\3；命令：\4。"),
     (r" ?Measured on ([^`]*), by (`[^\n]*`(?: \(commit \w+\))?)\.", r"测量环境：\1；命令：\2。"),
     (
