@@ -1,4 +1,4 @@
-"""What examples/models.py and examples/transformer.py share: options, rows, and what becomes of a report."""
+"""Code that examples/models.py and examples/transformer.py share: options, rows, and the output of a report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def common_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def row(session: Session, dtype: torch.dtype, **more: Any) -> Measurement:
-    """A row of a report: a network in one type, held against torch."""
+    """A row of a report: a network in one type, compared with torch."""
     threads = torch.get_num_threads() if session.device == "cpu" else 0
     return Measurement(dtype=dtype_name(dtype), layout="", threads=threads, baseline=BASELINE, **more)
 

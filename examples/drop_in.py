@@ -1,4 +1,4 @@
-"""A model that exists, with its products by fastgemm: nothing in it changes.
+"""An existing model whose products fastgemm computes. The model is not changed.
 
 python examples/drop_in.py
 """

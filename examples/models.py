@@ -116,7 +116,7 @@ class Bench:
         return found
 
     def routed(self, case: Case, contenders: dict[str, Any]) -> dict[str, Any]:
-        """What one step asks of a patch."""
+        """The counts of a patch in one step."""
         patch = self.patch()
         case.work.step(contenders[PATCH], patch)()
         return {"total": patch.routed.total, **patch.routed.as_dict()}
@@ -161,7 +161,8 @@ class Bench:
         )
 
     def measure(self, case: Case) -> None:
-        """An error of one model leaves the others: time on a GPU is dear, and libraries change."""
+        """After an error of one model, the others still run: time on a GPU is expensive, and libraries
+        change."""
         try:
             self._measure(case)
         except Exception as error:

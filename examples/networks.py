@@ -124,7 +124,7 @@ def transformers() -> ModuleType:
     os.environ["HF_HUB_OFFLINE"] = "1"  # read when it is imported
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what else is missing, in which nothing here is interested
+            warnings.simplefilter("ignore")  # about other missing packages, which are not needed here
             import transformers
     except ImportError as error:
         raise click.UsageError(
@@ -195,7 +195,7 @@ class Family:
         return copy.deepcopy(self.plain).double()
 
     def contenders(self) -> dict[str, Any]:
-        """What is called in each way; a patch is around torch's own."""
+        """The function to call in each way; a patch is around torch's own."""
         return {TORCH: self.plain, PATCH: self.plain, CONVERT: self.converted}
 
     def compiled(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class Family:
         return {TORCH: plain, PATCH: plain, CONVERT: converted}
 
     def layers(self) -> dict[str, int]:
-        """How many layers were converted, of all that multiply by a matrix of weights."""
+        """The number of converted layers, and of all layers that multiply by a matrix of weights."""
         of = [m for m in self.converted.modules() if type(m).__name__ in ("Linear", "Conv1D")]
         return {"layers": len(of), "converted": sum(type(m).__module__ == "fastgemm.nn" for m in of)}
 
@@ -226,7 +226,7 @@ class Forward:
         return replace(self, arguments={name: cast(x) for name, x in self.arguments.items()})
 
     def step(self, network: Any, products: Products | None = None) -> Callable[[], Values]:
-        """What is timed. ``products`` is around what multiplies matrices."""
+        """The functions to time. ``products`` is a context around the products."""
         products = products or contextlib.nullcontext()
 
         def run() -> Values:

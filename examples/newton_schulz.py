@@ -60,7 +60,7 @@ def by_fastgemm(gradient: Tensor) -> Tensor:
 
 
 def errors(results: dict[str, Tensor], exact: Tensor) -> dict[str, dict[str, float]]:
-    """Of each result, beside its norm, and of its singular values, from those of the exact steps."""
+    """The distances from the exact steps: of each result, relative to its norm, and of its singular values."""
     values = torch.linalg.svdvals(exact)  # once: it takes longer than all else here
     return {
         name: {

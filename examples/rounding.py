@@ -1,9 +1,9 @@
-"""How far apart two right computations of the same network may lie.
+"""How far apart the results of two correct computations of the same network may be.
 
-Rounding errors of one product have bounds; what they become further down a network depends on the network. So
-it is asked: it runs in float64, and to what each op returns an error is added as large as that op's in the wanted
-type may be, of random sign. How far the results move is how far off a right computation may be, and twice that is
-how far two of them may be apart.
+The rounding errors of one product have bounds. Their effect on later layers depends on the network. So the
+network runs in float64, and an error of random sign is added to the result of each op, as large as the rounding
+error of that op in the given type can be. The change of the results is the possible error of a correct
+computation, and twice the change is the possible difference of two of them.
 
 Of a sum of K products, each partial sum is rounded to within u of itself. Partial sums of terms with random signs
 grow like a random walk, others towards the result, so they stay near |c| + (sum of (a b)^2)^(1/2); K errors of
@@ -113,7 +113,7 @@ class Disturbed(TorchDispatchMode):
 def spread(
     compute: Callable[[], Values], dtype: torch.dtype, precision: str, device: str, draws: int = 3
 ) -> tuple[Values, dict[str, float]]:
-    """The values that ``compute`` returns in float64, and by how much rounding errors move each tensor at most."""
+    """The results of ``compute`` in float64, and the largest change of each tensor by rounding errors."""
     exact = compute()
     largest = dict.fromkeys(exact, 0.0)
     generator = torch.Generator(device).manual_seed(torch.seed() % 2**63)
@@ -186,7 +186,8 @@ def adamw_bound(
 def differences(
     first: Values, second: Values, exact: Values, half_bounds: dict[str, float]
 ) -> list[Difference]:
-    """Of each value of two runs, held against what rounding explains: twice what it moves one right run by.
+    """The difference of each value of two runs, and its bound: twice the change that rounding causes in one
+    correct run.
 
     What comes before "of" in a value's name is its kind.
     """
@@ -205,7 +206,7 @@ def by_kind(found: list[Difference]) -> list[Difference]:
 
 
 def outcome(found: list[Difference]) -> dict[str, Any]:
-    """What the row of a report says of them."""
+    """The text for the row of a report."""
     worst = max(found, key=lambda d: d.of_bound)
     right = worst.of_bound <= 1
     message = "" if right else f"{worst.kind}: {worst.of_bound:.3g} times what rounding explains"

@@ -76,7 +76,7 @@ def tensor_parallel(mlp: MLP, mesh: DeviceMesh) -> MLP:
 
 @dataclass
 class Problem:
-    """What one line of the table is about, with the same numbers on every device."""
+    """The problem of one line of the table, with the same numbers on every device."""
 
     size: tuple[int, int, int]
     type_name: str
@@ -100,7 +100,8 @@ class Problem:
         return 4 * tokens * hidden * ffn
 
     def calls(self) -> dict[str, Callable[[], object]]:
-        """What is timed. "compute" and "all-reduce" are the two halves of "by hand", which is "whole" without
+        """The functions to time. "compute" and "all-reduce" are the two halves of "by hand", which is "whole"
+        without
         DTensor; "columns" and "inner" are the first product alone, cut along N and K, with a result for everyone.
         """
         mesh, up, down = self.mesh, self.all.up.to_local(), self.all.down.to_local()

@@ -153,7 +153,7 @@ def one_step(model: nn.Module, data: Tensor) -> tuple[Values, Values]:
 def weight_differences(
     torchs: Values, own: Values, exact: Values, half_bounds: dict[str, float], dtype: torch.dtype
 ) -> list[Difference]:
-    """Of the weights after a step, whose bounds follow from those of the gradients."""
+    """The differences of the weights after a step. Their bounds follow from those of the gradients."""
     found = []
     for name, theirs in torchs.items():
         gradient = f"gradient{name.removeprefix('weight')}"
@@ -165,10 +165,10 @@ def weight_differences(
 def phases(
     model: nn.Module, data: Tensor, products: contextlib.AbstractContextManager[Any]
 ) -> dict[str, Call]:
-    """What is timed; all of it leaves the model's shape and the data as they are.
+    """The functions to time; none of them changes the model's shape or the data.
 
-    ``products`` is around what multiplies matrices. The optimizer, which does not, stays outside: where a patch is
-    a mode, it would cost the host some time for each of its ops.
+    ``products`` is a context around the products. The optimizer has none, so it stays outside: if a patch is a
+    mode, each op of the optimizer would cost time on the host.
     """
     optimizer = optimizer_of(model)
 
@@ -226,8 +226,8 @@ class Run:
 
     @cached_property
     def exact(self) -> tuple[Values, dict[str, float]]:
-        """What the model computes in float64, however it attends, and how far rounding errors move it."""
-        # By products in any case, which can be disturbed.
+        """The model's results in float64, with either attention, and how far rounding errors change them."""
+        # Attention is always by products here: errors can be added to them.
         with torch.device(self.session.device):
             model = Transformer(replace(self.config, attention="matmul"))
         model.load_state_dict(self.weights)

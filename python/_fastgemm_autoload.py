@@ -1,5 +1,6 @@
-"""What ``import torch`` calls at its end, by the entry point group ``torch.backends``: with ``FASTGEMM_PATCH=1``
-programs that do not import fastgemm are patched. Outside of the package, whose import is not for nothing."""
+"""``import torch`` calls this at its end, by the entry point group ``torch.backends``: ``FASTGEMM_PATCH=1``
+patches programs that do not import fastgemm. It is not in the package, because importing the package takes
+time."""
 
 import os
 

@@ -158,3 +158,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         parts += [markdown[end : link.start()], link["open"], relative, link["anchor"] or "", link["close"]]
         end = link.end()
     return "".join([*parts, markdown[end:]])
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Pages in Chinese say so, to browsers that hyphenate, translate or read aloud."""
+    return (
+        output.replace('<html lang="en"', '<html lang="zh"', 1)
+        if page.file.src_uri.endswith(".zh.md")
+        else output
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: F401  first: loads libtorch, which the op library below binds to
 
-# The first loads the op library, which registers torch.ops.fastgemm, or says why it cannot.
+# The first import loads the op library, which registers torch.ops.fastgemm, or raises and says why it cannot.
 from . import _compatibility, _introspect, _override_library, nn  # noqa: F401
 from ._drop_in.enable import disable, enable
 from ._drop_in.enable import enable_by_environment as _enable_by_environment
@@ -63,7 +63,7 @@ __all__ = [
     "transpose",
     "tune",
 ]
-# By the module that has it: importing these would cost every user 30 ms and more.
+# Names by the module that has them: to import these modules would cost every user 30 ms and more.
 _LOADED_ON_FIRST_USE = {
     "Report": "_explain",
     "Tuning": "_tune",
@@ -75,7 +75,7 @@ _LOADED_ON_FIRST_USE = {
 }
 
 
-if not TYPE_CHECKING:  # which would take any name for one of the package
+if not TYPE_CHECKING:  # a type checker would accept any name of the package
 
     def __getattr__(name: str) -> Any:
         if name not in _LOADED_ON_FIRST_USE:
@@ -86,7 +86,7 @@ if not TYPE_CHECKING:  # which would take any name for one of the package
 
 
 def __dir__() -> list[str]:
-    """What users call: not what this file imports for itself."""
+    """The public names, without those that this file imports for itself."""
     return sorted({*__all__, "distributed", "tuning", *(name for name in globals() if name.startswith("__"))})
 
 

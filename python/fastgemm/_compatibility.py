@@ -1,4 +1,4 @@
-"""What a process needs besides the package: a torch that is new enough, libraries that load, and for CUDA more.
+"""Checks of the process: a torch that is new enough, libraries that can be loaded, and the requirements of CUDA.
 
 Importing this module loads the op library, or raises ImportError that says why it cannot be loaded.
 """
@@ -50,11 +50,11 @@ def _has_driver() -> bool:
 
 
 def cuda_obstacles() -> list[str]:
-    """All that stands between this process and the CUDA kernels, each with what to do; [] where nothing does."""
+    """The reasons why this process cannot use the CUDA kernels, each with what to do; [] if it can."""
     from .table import build_info, kernels
 
     found = []
-    naive = kernels("gemm", "cuda")[0]  # needs least: what stops it stops all
+    naive = kernels("gemm", "cuda")[0]  # it needs the least: if it cannot run, none can
     if naive.unavailable is not None:
         found.append(naive.unavailable)
     if not build_info()["cuda_kernels"] and not _has_driver():

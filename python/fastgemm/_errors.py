@@ -1,4 +1,4 @@
-"""Error types that the op library cannot raise itself, and names that it does not know, found after the fact.
+"""Error types that the op library cannot raise itself, and names that it does not know, added after the error.
 
 The op library reports bad input as ValueError or RuntimeError before it does any work. What should be a
 TypeError or a NotImplementedError, as torch uses them, is recognized here once the call has failed, so that
@@ -55,7 +55,7 @@ def multiplied_as(a: torch.dtype, b: torch.dtype, out_dtype: torch.dtype | None 
 
 
 def product_type(a: torch.dtype, b: torch.dtype, out_dtype: torch.dtype | None = None) -> str | None:
-    """What the op library calls the type of a product that is no type of its operands; None for others."""
+    """The op library's name for the type of a product that differs from the types of its operands; else None."""
     if a == b == torch.int16 and out_dtype in (None, torch.int64):
         return "int16 to int64"
     names = [str(part_dtype(x)).removeprefix("torch.") for x in (a, b)]
@@ -105,7 +105,8 @@ def refuse_transform_into_out(*tensors: Tensor | None) -> None:
 
 
 def refuse_level(level: object) -> None:
-    """What the ops cannot refuse: for torch a bool is an int, and an int of more than 64 bits is none."""
+    """Refuses arguments that the ops cannot refuse: for torch a bool is an int, and an int of more than 64 bits
+    is none."""
     if isinstance(level, bool):
         raise TypeError("fastgemm: level must be an int or None, got bool")
     if isinstance(level, int) and not 1 <= level <= 7:
@@ -130,7 +131,7 @@ _OF_THE_PACKAGE = re.compile(r"fastgemm(\.\w+)*: ")
 
 
 def attribute(error: Exception, function: str) -> None:
-    """Begins the message of an exception of this package with the function that was called."""
+    """Puts the name of the called function at the beginning of an exception's message."""
     text = str(error)
     start = _OF_THE_PACKAGE.match(text)
     if start:

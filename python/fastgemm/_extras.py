@@ -1,6 +1,5 @@
-"""Packages that a product does not need: those of the extras of pyproject.toml.
-
-Multiplying takes torch alone. What prints tables or draws asks for more, and says what to install.
+"""Packages of the extras of pyproject.toml. A product needs only torch. Tables and pictures need more packages,
+and say which ones to install.
 """
 
 from __future__ import annotations

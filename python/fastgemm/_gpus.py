@@ -21,7 +21,7 @@ BANKS, BANK_BYTES = 32, 4  # of shared memory: a wavefront moves one word of eac
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What one multiprocessor of a compute capability holds and does."""
+    """The resources and rates of one multiprocessor of a compute capability."""
 
     max_threads: int
     max_blocks: int
@@ -44,7 +44,7 @@ _9_0 = Multiprocessor(
 )
 
 
-# What ordinary units compute a type in; int16 is widened to the int64 of its products.
+# The type in which ordinary units compute; int16 is widened to the int64 of its products.
 _COMPUTED_IN = {
     "float16": "float32",
     "bfloat16": "float32",
@@ -129,7 +129,7 @@ GPUS = {
     )
 }
 
-# As drivers name what data sheets call so; other builds of the same chip (PCIe, NVL) have other rates.
+# The drivers' names of these GPUs; other versions of the same chip (PCIe, NVL) have other rates.
 _DRIVER_NAMES = {
     "NVIDIA H100 80GB HBM3": "H100",
     "NVIDIA A100-SXM4-80GB": "A100",

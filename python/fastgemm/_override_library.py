@@ -1,5 +1,5 @@
-"""The library that puts fastgemm's products in the place of torch's own, in C++: below Python, and at no cost for
-other ops. It also gives fastgemm's own ops gradients, autocast and layers without Python in eager mode.
+"""The library that replaces torch's own products by fastgemm's, in C++: below Python, and at no cost for other
+ops. It also gives fastgemm's own ops gradients, autocast and layers without Python in eager mode.
 
 It uses torch's C++ interface, which changes from one minor version to the next, so there is one for each; it is
 loaded with the package, and takes torch's products over at the first patch.
@@ -50,7 +50,7 @@ def load() -> tuple[ModuleType | None, str]:
 
 
 def info() -> dict[str, str]:
-    """What ``fastgemm.build_info()`` says of it."""
+    """Its entry in ``fastgemm.build_info()``."""
     library, why_not = load()
     loaded = path().name if library is not None else f"none: {why_not}"
     return {"override_library": loaded, "override_torches": " ".join(versions())}

@@ -1,4 +1,4 @@
-"""The words that arguments take, for type checkers and for the API reference."""
+"""The strings that arguments accept, for type checkers and for the API reference."""
 
 from __future__ import annotations
 

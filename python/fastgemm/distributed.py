@@ -1,8 +1,8 @@
 """Sharded operands: how gemm, linear, transpose and add run on DTensors.
 
-A ``torch.distributed.tensor.DTensor`` is a tensor cut up over a mesh of devices. The rules below tell torch which
-pieces an op can be computed on without communication, and what the pieces of the result then are; torch moves
-operands that fit no rule (``redistribute``) and runs the op on what each device holds. So
+A ``torch.distributed.tensor.DTensor`` is a tensor that is distributed over a mesh of devices. The rules below
+tell torch for which placements an op needs no communication, and the placement of the result. torch moves
+operands that fit no rule (``redistribute``), and runs the op on the part of each device. So
 
 >>> mesh = init_device_mesh("cuda", (2,))                              # doctest: +SKIP
 >>> x, w = distribute_tensor(x, mesh, [Replicate()]), distribute_tensor(w, mesh, [Shard(1)])  # doctest: +SKIP
@@ -49,9 +49,10 @@ _LINEAR = ("sum", "avg")  # reductions that a linear function may be applied bef
 
 
 def register() -> None:
-    """Registers the sharding rules with torch; again is harmless. Raises ImportError in a torch without DTensor.
+    """Registers the sharding rules with torch; a second call is harmless. Raises ImportError in a torch without
+    DTensor.
 
-    Nobody has to call it: it runs by itself once both fastgemm and ``torch.distributed.tensor`` are imported.
+    It is called automatically once both fastgemm and ``torch.distributed.tensor`` are imported.
     """
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.experimental import register_sharding
@@ -77,7 +78,7 @@ def register() -> None:
 
 
 def register_on_import() -> None:
-    """Calls :func:`register` now if ``torch.distributed.tensor`` is there, else when somebody imports it."""
+    """Calls :func:`register` now if ``torch.distributed.tensor`` is imported, otherwise after its import."""
     call_after_import(_DTENSOR, _register_or_warn)
 
 
@@ -91,7 +92,7 @@ def _register_or_warn() -> None:
 
 
 def _aligned(operand: DTensorSpec, shape: Sequence[int], dim: int) -> Placement:
-    """What an operand that broadcasts to ``shape`` must be where the result is sharded along ``dim``."""
+    """The placement of an operand that broadcasts to ``shape``, if the result is sharded along ``dim``."""
     from torch.distributed.tensor import Replicate, Shard
 
     own = dim - (len(shape) - operand.ndim)
@@ -124,10 +125,10 @@ def _gemm_rules(
 ) -> Iterator[Rule]:
     """alpha * op(a) @ op(b) + beta * c. The first of several rules that need no communication is taken.
 
-    A symmetric result cannot be cut along its rows or columns: of a device's part the op knows no triangle. Of
-    summands it may be made: each is the mirror image of its lower triangle, and so their sum is that of the sum's.
+    A symmetric result cannot be sharded along its rows or columns: the part of a device has no triangle. It can
+    be a Partial sum: each summand is mirrored from its lower triangle, and so the total is symmetric, too.
 
-    An invariant kernel sums over a device's part of K; docs/invariant.md says what becomes of its promise.
+    An invariant kernel sums over a device's part of K; docs/invariant.md says what is promised then.
     """
     from torch.distributed.tensor import Partial, Replicate, Shard
 
@@ -196,7 +197,7 @@ def _transpose_rules(a: DTensorSpec, *, level: int | None = None, impl: str | No
     rows, columns = a.ndim - 2, a.ndim - 1
     for dim in range(a.ndim):
         yield [Shard({rows: columns, columns: rows}.get(dim, dim))], [Shard(dim)]
-    for pending in a.placements:  # elements only move, whatever becomes of them
+    for pending in a.placements:  # elements only move, so any reduction may follow
         if pending.is_partial():
             yield [pending], [pending]
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """``Conv1D``, a kind of that of transformers: importing it takes a while, and not everybody has it."""
+        """``Conv1D``, a subclass of transformers' own: its import takes time, and transformers may be
+        missing."""
         if name != "Conv1D":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
@@ -76,14 +77,15 @@ def convert(
     **unknown: NoReturn,
 ) -> Model:
     """Turns each ``torch.nn.Linear`` of a module tree into a :class:`Linear`, in place; and each ``Conv1D`` of
-    transformers, which GPT-2 is made of, into a kind of it that fastgemm multiplies.
+    transformers (as in GPT-2) into a subclass whose product fastgemm computes.
 
     The layers stay the same objects: parameters (shared ones, too), hooks, buffers and an optimizer's references
-    hold. Left alone are layers whose ``forward`` was replaced on the instance (accelerate does so); subclasses of
-    ``torch.nn.Linear``, which have a forward of their own (parametrized, lazy, quantization-aware, fully sharded);
-    and the projections that ``torch.nn.MultiheadAttention`` uses without calling them. The logger ``fastgemm.nn``
-    warns of those, with names and reasons. The fused path that ``torch.nn.TransformerEncoderLayer`` takes in
-    inference calls no layers at all; ``torch.backends.mha.set_fastpath_enabled(False)`` turns it off.
+    remain valid. Not converted are layers whose ``forward`` was replaced on the instance (accelerate does so);
+    subclasses of ``torch.nn.Linear``, which have a forward of their own (parametrized, lazy, quantization-aware,
+    fully sharded); and the projections that ``torch.nn.MultiheadAttention`` uses without calling them. The
+    logger ``fastgemm.nn`` warns of those, with names and reasons. The fused path that
+    ``torch.nn.TransformerEncoderLayer`` takes in inference calls no layers at all;
+    ``torch.backends.mha.set_fastpath_enabled(False)`` turns it off.
 
     Args:
         module: a tree; a ``torch.nn.Linear`` itself is converted too.

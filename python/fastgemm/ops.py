@@ -1,6 +1,5 @@
-"""The public operations: each stands in one module with its gradient, which is written in terms of it.
-
-How their calls reach ``torch.ops.fastgemm`` stands in _ops/dispatch.py.
+"""The public operations. Each is in one module with its gradient, which uses the operation itself.
+_ops/dispatch.py shows how calls reach ``torch.ops.fastgemm``.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def matmul(
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
-        ValueError: shapes, dtypes or devices do not go together; unknown ``kernel``, ``level``, ``precision``;
+        ValueError: shapes, dtypes or devices do not fit together; unknown ``kernel``, ``level``, ``precision``;
             ``invariant`` with a kernel or level whose rows depend on each other.
         RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
             ``out`` is given while a gradient is required or inside a torch.func transform, or is an inference

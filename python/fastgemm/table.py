@@ -104,7 +104,7 @@ def kernels(
 
 
 def _device_type(device: str | torch.device | None) -> str | torch.device | None:
-    """The type of a device, as torch reads it; what torch does not know is left as it is."""
+    """The type of a device, as torch reads it; an unknown device is returned unchanged."""
     try:
         return None if device is None else torch.device(device).type
     except (RuntimeError, TypeError):
@@ -112,7 +112,7 @@ def _device_type(device: str | torch.device | None) -> str | torch.device | None
 
 
 def build_info() -> dict[str, Any]:
-    """What this build is, and what it found on this machine.
+    """Describes this build, and the devices of this machine.
 
     Returns:
         ``version`` and ``compiler``; ``torch`` here, ``torch_at_build``, and ``torch_abi``, which says under what
@@ -129,8 +129,8 @@ def build_info() -> dict[str, Any]:
 def check_product_choice(
     level: int | None, kernel: str | None, precision: str | None, by: str = PACKAGE
 ) -> None:
-    """Raises TypeError or ValueError, in the name of the function that asks, where no product is computed so,
-    whatever its operands."""
+    """Raises TypeError or ValueError, in the name of the calling function, if no product can have these
+    arguments."""
     if level is not None and (not isinstance(level, int) or isinstance(level, bool)):
         raise TypeError(f"{by}: level must be an int or None, got {type(level).__name__}")
     _check_level(level, by)
@@ -238,7 +238,7 @@ def _multiplies_so(row: KernelInfo, dtype: torch.dtype, precision: str) -> bool:
 def _rows_of_choice(
     op: Op, device: str | None, level: int | None, kernel: str | None, by: str = PACKAGE
 ) -> list[KernelInfo]:
-    """The rows that a level, or a kernel's name, leaves. Raises ValueError where the two make no sense."""
+    """The rows of a level, or of a kernel's name. Raises ValueError if the two contradict each other."""
     _check_level(level, by)
     rows = kernels(op, device)
     if kernel is None:

@@ -1,7 +1,7 @@
 """Measuring which kernel is fastest for a problem, and remembering it on disk.
 
-The op library chooses at call time from what it holds in memory: the static tables it was built with, and the
-measurements of this module. Nothing is ever measured inside a call.
+A call chooses by data in memory: the static tables of the build, and the measurements of this module. Nothing is
+ever measured inside a call.
 
 The file holds one set of measurements per environment (processor, torch version, kernel table), is
 written whole under a lock and renamed into place, and is ignored with one warning when it cannot be read or
@@ -49,7 +49,7 @@ def cache_file() -> Path:
 
 
 def environment(device: torch.device | str = "cpu") -> str:
-    """What a measurement depends on besides the problem and the thread count, which are part of its key."""
+    """The conditions of a measurement, besides the problem and the thread count, which are part of its key."""
     device = torch.device(device)
     if device.type != "cuda":
         return f"cpu {_introspect.build_info()['cpu_model']}|{versions()}"
@@ -74,14 +74,15 @@ def _read(path: Path) -> Sets:
 
 
 def _key(values: list[Any]) -> Key:
-    """A tuning key from JSON. Raises TypeError or ValueError where it is none."""
+    """A tuning key from JSON. Raises TypeError or ValueError for anything else."""
     key = tuple(values)
     _introspect.remember(key, "")  # checks the key, and remembers nothing: no kernel has an empty name
     return key
 
 
 def _name(value: Any) -> str:
-    """A name from JSON, where a string need not be text. Raises TypeError or ValueError for what is none."""
+    """A name from JSON, where a string may not be valid text. Raises TypeError or ValueError for anything
+    else."""
     if not isinstance(value, str):
         raise TypeError(f"expected a name, got {value!r}")
     value.encode()  # a lone surrogate has no bytes to give to the op library
@@ -146,10 +147,10 @@ def clear_cache(*, disk: bool = False) -> None:
 
 
 def limit_workspace(size: int | None) -> None:
-    """Bounds the scratch memory of each product from now on, in this process.
+    """Limits the scratch memory of each product in this process, from now on.
 
-    ``level=None`` and ``level=7`` go on to kernels that need less, as they do when the device's memory is short;
-    any other level and a kernel by name raise ``torch.OutOfMemoryError``.
+    ``level=None`` and ``level=7`` then take kernels that need less, as they do when the device has too little
+    memory. Any other level, and a kernel by name, raises ``torch.OutOfMemoryError``.
 
     Args:
         size: bytes that a call may use besides its operands and its result; ``None``: what is free.
@@ -165,7 +166,8 @@ def limit_workspace(size: int | None) -> None:
 
 
 def _alert_not_deterministic() -> None:
-    """As torch where an op has no deterministic implementation: raises, or warns if the user asked for that."""
+    """Raises, or warns if the user asked for that, as torch does for an op without a deterministic
+    implementation."""
     if not torch.are_deterministic_algorithms_enabled():
         return
     text = (
@@ -192,7 +194,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What :func:`autotune` found: the fastest kernel, and all timings, fastest first."""
+    """The result of :func:`autotune`: the fastest kernel, and all timings, the fastest first."""
 
     kernel: str
     timings: tuple[Timing, ...]
@@ -236,7 +238,7 @@ def _product_on_gpu(a: Tensor, b: Tensor, out_dtype: torch.dtype | None) -> str 
 
 
 def _as_multiplied(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """An operand that lies as the op library hands it to a kernel of another type."""
+    """An operand with the layout in which the op library passes it to a kernel of another type."""
     if x.dtype == dtype:
         return x
     return (
@@ -255,7 +257,7 @@ def chosen_kernel(key: Key, level: int | None = None) -> str:
 
 
 def _check_problem(op: str, a: Tensor, b: Tensor | None) -> None:
-    """Raises where :func:`autotune` has no problem to measure, or cannot measure now."""
+    """Raises if :func:`autotune` has no problem to measure, or cannot measure at present."""
     operands = {"a": a} if b is None else {"a": a, "b": b}
     if any(not isinstance(x, Tensor) for x in operands.values()):
         raise _errors.not_a_tensor(**operands)
@@ -307,9 +309,10 @@ def autotune(
         TypeError: an operand is no tensor, or there is no product of its dtype, or it is complex.
         NotImplementedError: an operand is sparse, nested, quantized or without data (meta, fake), or its device
             has no kernels.
-        ValueError: operands that are no matrices or batches of matrices, or do not go together; ``op`` and what is
+        ValueError: operands that are no matrices or batches of matrices, or do not fit together; ``op`` and what
+            is
             given for it do not; ``budget`` is negative or NaN; unknown ``precision``.
-        RuntimeError: a CUDA graph is being captured, a transform of torch.func is under way, or
+        RuntimeError: a CUDA graph is being captured, a transform of torch.func is active, or
             ``torch.use_deterministic_algorithms(True)`` holds.
     """
     from .ops import matmul, transpose
@@ -326,7 +329,7 @@ def autotune(
         precision = "ieee"  # what is remembered for products on a CPU; torch's flags may say less
     options: dict[str, Any] = {"out_dtype": out_dtype, "precision": precision}
     try:
-        with torch.no_grad():  # what the operation refuses ends here, with its own error
+        with torch.no_grad():  # a problem that the operation refuses raises its error here
             transpose(a) if b is None else matmul(a, b, **options)
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "autotune")
@@ -356,7 +359,7 @@ def autotune(
             for row in kernels(op, a.device, a.dtype)
             if row.role == "rung" and row.available and (product is None or multiplies(row, product))
         ]
-        # What is likely to be fast comes first, so that nothing slow runs for long.
+        # Kernels that are likely to be fast come first, so that no slow one runs for long.
         chosen = chosen_kernel(key)
         rows.sort(key=lambda row: (row.name == chosen, row.level), reverse=True)
         candidates = {row.name: row for row in rows}

@@ -39,8 +39,8 @@ LONG = [["tune"]]
 # Messages of commands without a GPU, where the page shows a run with one.
 NEEDS_GPU = re.compile(r"on a GPU|none can be used here|is a kernel of \w+ on cuda")
 SIZE = 128  # of what is larger
-# The command that measured a figure. It belongs to the commit named beside it.
-MEASURED_BY = re.compile(r"(?<=, by )`[^`\n]+`|`[^`\n]+`(?= \(commit )")
+# By what a figure was measured: a command of the commit that stands beside it.
+MEASURED_BY = re.compile(r"(?:(?<=, by )|(?<=命令\W))`[^`\n]+`|`[^`\n]+`(?= \(commit )")
 
 
 def text_of(path: Path) -> str:

@@ -15,8 +15,8 @@ TRANSLATED = {
     ROOT / "README.md": ROOT / "README.zh-CN.md",
     ROOT / "docs" / "ladder.md": ROOT / "docs" / "ladder.zh.md",
 }
-IN_CHINESE = {"headline_zh": "headline"}  # blocks of text, which differ between languages
 BLOCK = re.compile(r"<!-- (\w+):begin -->\n(.*?)<!-- \1:end -->", re.S)
+FIGURE = re.compile(r"\d+(?:\.\d+)?|\|")  # and the cells, of a generated block
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 
@@ -34,9 +34,9 @@ def names_in(text: str) -> Counter[str]:
 
 
 def outline(page: str) -> dict[str, object]:
-    """The parts that a translation must keep, by their names in messages."""
-    blocks = {IN_CHINESE.get(name, name): body for name, body in BLOCK.findall(page)}
-    generated = {name: body for name, body in blocks.items() if name != "headline"}
+    """What a translation keeps, by what it is called in a message."""
+    blocks = dict(BLOCK.findall(page))
+    generated = {name: Counter(FIGURE.findall(body)) for name, body in blocks.items()}
     text = BLOCK.sub("", page)
     fences = FENCE.findall(text)
     prose = FENCE.sub("", text)

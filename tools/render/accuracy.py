@@ -94,9 +94,11 @@ def _ratios(report: AccuracyReport) -> str:
 def _how(report: AccuracyReport) -> str:
     m, n = Study(report).sizes[0]
     return (
-        f"Products of {m} x K by K x {n}, draws of each: {report.method['trials']}. Errors in units of "
-        f"{library_name(report)}'s in the same product; above 1, in bold, the kernel is less accurate. The "
-        f"float64 reference's own error is at most {report.summary['reference_error']:.0e} of any error "
+        f"Products of {m} x K by K x {n}, draws of each: {report.method['trials']}. Errors are divided by "
+        f"the error of "
+        f"{library_name(report)} in the same product; above 1, in bold, the kernel is less accurate. The "
+        f"error of "
+        f"the float64 reference itself is at most {report.summary['reference_error']:.0e} of any error "
         f"here. {PLACE}"
     )
 

@@ -16,13 +16,14 @@ from fastgemm._explain import plots
 from fastgemm._explain.counts import Site
 from fastgemm._explain.figures import largest_changes, operations, rate
 from fastgemm._explain.report import Report
-from fastgemm._explain.text import WIDTH, by_file, source_table
+from fastgemm._explain.text import by_file, source_table
 from rich.console import Console
 
 from .spec import Column, Table
 
 COMMAND = "fastgemm explain transpose --level 3 --compare 2 --shape 1024 1024 --plot banks.svg"
 PICTURE = "explain_transpose.svg"
+WIDTH = 114  # columns of code on a page of the site at 1366 pixels: counters stand below the source lines
 ALT = "Banks of shared memory that a warp meets in, at levels 2 and 3 of the transpose"
 
 

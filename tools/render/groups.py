@@ -1,7 +1,4 @@
-"""Groups of problems compared with libraries: geometric means, single problems, and the first figures of
-README."""
-
-# ruff: noqa: RUF001 (Chinese punctuation)
+"""Groups of problems compared with libraries: geometric means, single problems, and README's first figures."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ from .spec import (
     Rows,
     Table,
     beside,
+    place,
     program,
     quoted,
     speedup,
@@ -31,9 +29,9 @@ from .spec import (
 )
 
 LIMITS = (
-    "Limits are the GPU's: FMA peak, of its multiply-add units at the clock measured meanwhile; tensor-core peak, "
-    "by the data sheet; plain read, a kernel that reads the larger operand and does nothing else, in the same "
-    f"run. {PLACE}"
+    "The limits are the GPU's. FMA peak: the rate of its multiply-add units at the clock that was measured "
+    "meanwhile. Tensor-core peak: the data sheet's rate. Plain read: a kernel that reads the larger operand and "
+    f"does nothing else, measured in the same run. {PLACE}"
 )
 
 
@@ -125,8 +123,9 @@ def _outliers(report: Report) -> str:
     summary = report.summary
     slow = [f"{o['problem']} ({ratio(o['settled'])}, `{o['kernel']}`)" for o in summary.get("outliers", ())]
     return (
-        f"Measured again with 200 pairs: {len(summary.get('measured_again', ()))}; still slower than max(1.04 "
-        f"torch, torch + 1 us): {'; '.join(slow) or 'none'}. Seed {report.method.get('seed')}. {PLACE}"
+        f"A product that took longer than max(1.04 torch, torch + 1 us) was measured again with 200 pairs: "
+        f"{len(summary.get('measured_again', ()))}. These were still slower: {'; '.join(slow) or 'none'}. Seed "
+        f"{report.method.get('seed')}. {PLACE}"
     )
 
 
@@ -183,18 +182,17 @@ def _largest(report: Report) -> str:
     return SUSTAINED.text(select(report.results, shape=report.results[-1].shape))
 
 
-# The gain of a call without a level: the sentence and the five rows at the begin of README.
-SENTENCES = {
-    "en": "On an {device}, float32 products run at **{mean} times** the rate of cuBLAS at no lower accuracy "
+# What README begins with: a sentence, and a table of what a call without a level gains.
+SENTENCE = (
+    "On an {device}, float32 products run at **{mean} times** the rate of cuBLAS at no lower accuracy "
     "(geometric mean of {count} problems from {least_size} to {most_size}; least {least}), and a float32 "
     "training step of [a transformer](docs/drop_in.md#a-transformer) runs **{step} times** as fast as by torch "
-    "alone. Large aligned bfloat16 products run at cuBLAS's own rate ({bfloat16}).",
-    "zh": "在 {device} 上，float32 矩阵乘法的速度是 cuBLAS 的 **{mean} 倍**，精度不降低（{least_size} 到 "
-    "{most_size} 的 {count} 个问题的几何平均，最低 {least}）；[一个 transformer](docs/drop_in.md#a-transformer) "
-    "的一步 float32 训练，速度是只用 torch 时的 **{step} 倍**。对齐的大尺寸 bfloat16 乘法与 cuBLAS "
-    "持平（{bfloat16}）。",
-}
-FILES = ("weak_spots", "transformer", "reference", "tensor_cores")
+    "alone. Large aligned bfloat16 products run at cuBLAS's own rate ({bfloat16}); [models in bfloat16]"
+    "(docs/drop_in.md#models-of-the-transformers-library) gain by their other products: Llama {training} "
+    "times in "
+    "training and {decoding} times in decoding."
+)
+FILES = ("weak_spots", "transformer", "reference", "tensor_cores", "models", "transformer_wide")
 Reports = dict[str, Report]
 
 
@@ -202,56 +200,97 @@ def _by_default(report: Report, group: str, name: str) -> Group:
     return Group(name, [row for row in select(report.results, group=group, choice="fastest") if row.rate])
 
 
-def _headlines(reports: Reports) -> list[Group]:
-    float32, model, ladder, tensor = (reports[name] for name in FILES)
-    steps = select(model.results, op="training step", type_name="float32", role="rung")
-    moved = beside(select(ladder.results, op="transpose", role="rung"), ("label", "dtype"), "kernel")
-    fastest = [max(line.rows.values(), key=lambda row: row.rate or 0) for line in moved]
+def _patched(reports: Reports, dtype: str, op: str) -> Rows:
+    """A model of the transformers library inside ``patch``, without torch.compile."""
+    return select(reports["models"].results, group="eager", kernel="patch", type_name=dtype, op=op)
+
+
+def _steps(reports: Reports, dtype: str, *files: str) -> Rows:
+    """Training steps of examples/transformer.py."""
+    wanted = {"op": "training step", "type_name": dtype, "role": "rung"}
+    return [row for name in files for row in select(reports[name].results, **wanted)]
+
+
+def _models(reports: Reports, dtype: str) -> list[Group]:
+    training = _steps(reports, dtype, "transformer", "transformer_wide")
+    forward = ("llama-prefill", "bert", "gpt2", "vit")
     return [
-        _by_default(float32, "float32", "float32, large and aligned"),
-        Group("float32, a training step", steps),
-        Group("transposed copies", [row for row in fastest if row.speedup]),
-        _by_default(float32, "bfloat16, odd sizes", "bfloat16, odd sizes"),
-        _by_default(tensor, "bfloat16", "bfloat16, large and aligned"),
+        Group(f"{dtype} models, training", [*training, *_patched(reports, dtype, "llama-training")]),
+        Group(
+            f"{dtype} models, forward pass", [row for op in forward for row in _patched(reports, dtype, op)]
+        ),
+        Group(f"{dtype} models, decoding", _patched(reports, dtype, "llama-decode")),
     ]
 
 
-def _gains(reports: Reports) -> str:
-    """One of the rows shows where nothing is gained."""
-    commands = ", ".join(
+def _float32(reports: Reports) -> Group:
+    return _by_default(reports["weak_spots"], "float32", "float32, large and aligned")
+
+
+def _bfloat16(reports: Reports) -> Group:
+    return _by_default(reports["tensor_cores"], "bfloat16", "bfloat16, large and aligned")
+
+
+def _on_cpus(reports: Reports) -> list[Group]:
+    """float32 products by all threads of each processor that was measured."""
+    found = []
+    for report in reports.values():
+        rows = select(report.results, group="fp32 512..4096")
+        if rows := [row for row in own(rows) if row.speedup]:
+            name = f"float32, {rows[0].threads} threads of an {report.environment['device']}"
+            found.append(Group(name, rows))
+    return found
+
+
+def _gains(reports: Reports, processors: Reports) -> str:
+    """Where nothing is gained is one of the rows."""
+    moved = beside(
+        select(reports["reference"].results, op="transpose", role="rung"), ("label", "dtype"), "kernel"
+    )
+    fastest = [max(line.rows.values(), key=lambda row: row.rate or 0) for line in moved]
+    lines = [
+        _float32(reports),
+        *_models(reports, "float32"),
+        Group("transposed copies", [row for row in fastest if row.speedup]),
+        _by_default(reports["weak_spots"], "bfloat16, odd sizes", "bfloat16, odd sizes"),
+        _bfloat16(reports),
+        *_models(reports, "bfloat16"),
+        *_on_cpus(processors),
+    ]
+    commands = dict.fromkeys(
         f"`{program(each)}` (commit {each.environment['commit']})" for each in reports.values()
     )
+    places = "".join(f" On a CPU: {place(each)}" for each in processors.values())
     return (
-        f"{Table([NAME, COUNT, BEST, LIBRARY, MEAN, LEAST]).text(_headlines(reports))}\n\n"
-        "`level=None` against torch (of transposed copies the better of levels 5 and 6), measured on "
-        f"{versions(reports['weak_spots'].environment)}, by {commands}."
+        f"{Table([NAME, MEAN, LEAST, COUNT, BEST, LIBRARY]).text(lines)}\n\n"
+        "`level=None` against torch; of transposed copies, the better of levels 5 and 6. Measured on "
+        f"{versions(reports['weak_spots'].environment)}, by {', '.join(commands)}.{places}"
     )
 
 
-def _sentence(language: str) -> Callable[[Reports], str]:
-    def text(reports: Reports) -> str:
-        float32, training, _, _, bfloat16 = _headlines(reports)
-        sizes = [size for row in float32.rows for size in row.shape]
-        steps = dict.fromkeys(ratio(found(training.gains)) for found in (min, max))
-        return SENTENCES[language].format(
-            device=reports["weak_spots"].environment["device"],
-            mean=MEAN.cell(float32),
-            count=len(float32.rows),
-            least=LEAST.cell(float32),
-            least_size=min(sizes),
-            most_size=max(sizes),
-            step={"en": " to ", "zh": " 到 "}[language].join(steps),
-            bfloat16=MEAN.cell(bfloat16),
-        )
+def _headline(reports: Reports, processors: Reports) -> str:
+    float32 = _float32(reports)
+    sizes = [size for row in float32.rows for size in row.shape]
+    steps = [row.speedup.median for row in _steps(reports, "float32", "transformer")]
+    llama = {
+        op: _mean(Group(op, _patched(reports, "bfloat16", op)).gains)
+        for op in ("llama-training", "llama-decode")
+    }
+    return SENTENCE.format(
+        device=reports["weak_spots"].environment["device"],
+        mean=MEAN.cell(float32),
+        count=len(float32.rows),
+        least=LEAST.cell(float32),
+        least_size=min(sizes),
+        most_size=max(sizes),
+        step=" to ".join(dict.fromkeys(ratio(found(steps)) for found in (min, max))),
+        bfloat16=MEAN.cell(_bfloat16(reports)),
+        training=ratio(llama["llama-training"]),
+        decoding=ratio(llama["llama-decode"]),
+    )
 
-    return text
 
-
-HEADLINES: dict[str, Callable[[Reports], str]] = {
-    "gains": _gains,
-    "headline": _sentence("en"),
-    "headline_zh": _sentence("zh"),
-}
+HEADLINES: dict[str, Callable[[Reports, Reports], str]] = {"gains": _gains, "headline": _headline}
 FIRST = Picture("headline", "Rates of float32 products, fastgemm and torch, on", plots.headline_figure)
 SPOTS = Picture(
     "weak_spots", "float32 products and skinny products against torch on", plots.weak_spots_figure
@@ -266,7 +305,9 @@ BLOCKS: dict[str, Any] = {
     "gpu_weak_spots_means": Block("weak_spots", MEANS_OF_BOTH, LIMITS, device="cuda"),
     "gpu_weak_spots": Block("weak_spots", BOTH, LIMITS, picture=SPOTS, device="cuda"),
     "gpu_weak_spots_sustained": Block(
-        "weak_spots", SUSTAINED, "Back to back: {method[back_to_back]}; energy by the GPU's counter. {place}"
+        "weak_spots",
+        SUSTAINED,
+        "Back to back: {method[back_to_back]}. Energy is what the GPU's counter says. {place}",
     ),
     "gpu_sweep": Block("sweep", _largest, "Step {method[step]}; {method[text]}. {place}", picture=POWER),
 }

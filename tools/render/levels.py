@@ -168,7 +168,7 @@ BLOCKS = {
     "gpu_sizes": Block(
         "sizes",
         Table(_sizes, lambda rows: beside([*own(rows), *select(rows, role="baseline")], "choice", _side)),
-        "A dash: one run takes more than 50 ms. {place}",
+        "A dash means that one run takes more than 50 ms. {place}",
         picture=Picture("sizes", "Rates against size on", plots.sizes_figure),
         device="cuda",
     ),

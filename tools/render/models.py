@@ -58,7 +58,8 @@ def _kept(report: Report) -> str:
 def _farthest(report: Report) -> str:
     row = max(report.results, key=lambda row: row.worst_error or 0)
     return (
-        f"Largest difference to torch's outputs and gradients, as a share of what rounding explains: "
+        f"Largest difference from torch's outputs and gradients, divided by the difference that rounding "
+        f"can explain: "
         f"{row.worst_error or 0:.2f} ({row.label}, {row.dtype}, {row.kernel})."
     )
 
@@ -71,9 +72,10 @@ def _best(report: Report) -> str:
         return ""
     least, (most, best) = min(gain for gain, _ in gains), max(gains, key=lambda each: each[0])
     return (
-        f"Inside `fastgemm.patch()`, models of the transformers library run {ratio(least)} to {ratio(most)} times "
-        f"as fast as by torch: {best.first.label}, {best.first.dtype}, "
-        f"{milliseconds(best.get('torch').seconds.median)} ms by torch, {ratio(most)}. {PLACE}"
+        f"Inside `fastgemm.patch()`, models of the transformers library run {ratio(least)} to "
+        f"{ratio(most)} times "
+        f"as fast as by torch. The most is {ratio(most)}: {best.first.label}, {best.first.dtype}, "
+        f"{milliseconds(best.get('torch').seconds.median)} ms by torch. {PLACE}"
     )
 
 
@@ -96,14 +98,14 @@ def _differences(report: Report) -> str:
 
 def _host_times(report: Report) -> str:
     times = ", ".join(f"`{name}` {time:.1f}" for name, time in report.summary["host_us"].items())
-    return f"Host time of one call on 16 x 16 matrices, in microseconds: {times}."
+    return f"Time on the host of one call on 16 x 16 matrices, in microseconds: {times}."
 
 
 TRANSFORMER = (
     "**{results[0].label}**",
     _beside_torch({"type": "type_name", "model": "group"}, "op", {"fastgemm": "times as fast"}),
-    "Largest difference to torch's loss, logits, gradients and weights after the step; in brackets as a share of "
-    "what rounding explains:",
+    "Largest difference from torch's loss, logits, gradients and weights after the step; in brackets, "
+    "divided by the difference that rounding can explain:",
     _differences,
     _host_times,
     PLACE,
@@ -157,10 +159,10 @@ MODELS = {"model": "label"}
 BLOCKS = {
     "models": Block(
         "models",
-        "torch's time of a step, and how many times as fast it is under `patch` and after `convert`:",
+        "The tables show torch's time for a step, and the speedup under `patch` and after `convert`:",
         _beside_torch(MODELS, "dtype", WAYS, "eager"),
         _beside_torch({"the same by `torch.compile`": "label"}, "dtype", WAYS, "compiled"),
-        "Products inside torch's functions and in chains:",
+        "These calls multiply inside torch's functions, or in a chain of products:",
         _beside_torch({"call": "label"}, "dtype", {"patch": "patch"}, "chain"),
         _farthest,
         PLACE,

@@ -11,7 +11,20 @@ from pathlib import Path
 from fastgemm.bench import plots
 from fastgemm.bench.records import Report
 
-from . import accuracy, choosing, counters, explain, groups, levels, models, peers, products, results, support
+from . import (
+    accuracy,
+    chinese,
+    choosing,
+    counters,
+    explain,
+    groups,
+    levels,
+    models,
+    peers,
+    products,
+    results,
+    support,
+)
 from .spec import Block
 
 BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
@@ -44,7 +57,10 @@ class Site:
         blocks = [found.group(2) for found in BLOCK.finditer(text)]
         if len(MARKER.findall(text)) != 2 * len(blocks):
             raise SystemExit(f"{document}: a marker has no partner")
-        return BLOCK.sub(lambda m: m.group(1) + self.block(m.group(2), document) + m.group(4), text)
+        translated = chinese.translated if ".zh" in document.suffixes[0] else str
+        return BLOCK.sub(
+            lambda m: m.group(1) + translated(self.block(m.group(2), document)) + m.group(4), text
+        )
 
     def block(self, name: str, document: Path) -> str:
         """The text of a block; empty if the results have no file for it."""
@@ -79,13 +95,12 @@ class Site:
         self.pictures[path] = fingerprint, save
         return f"![{alt}]({os.path.relpath(path, document.parent)})"
 
-    def _of_the_first_gpu(self, make: Callable[[dict[str, Report]], str]) -> str:
+    def _of_the_first_gpu(self, make: Callable[[dict[str, Report], dict[str, Report]], str]) -> str:
         found = {name: self.reports(name, "cuda") for name in groups.FILES}
-        return (
-            make({name: next(iter(each.values())) for name, each in found.items()})
-            if all(found.values())
-            else ""
-        )
+        if not all(found.values()):
+            return ""
+        first = {name: next(iter(each.values())) for name, each in found.items()}
+        return make(first, self.reports("reference", "cpu"))
 
     def stale_pictures(self) -> dict[Path, Callable[[Path], object]]:
         """The functions that draw outdated pictures. Call it after rendering all pages."""

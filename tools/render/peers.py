@@ -11,13 +11,16 @@ from fastgemm.bench.timing import geometric_mean
 from .spec import PLACE, Block, Column, Line, Rows, Table, beside
 
 NOTES = (
-    "Rates: {method[text]}; and {method[back_to_back]}. JAX works on a stream of its own, which events on torch's "
-    "do not see: it has the second rate alone. Over torch: by the second rate, geometric mean over the sizes. "
-    "Error: the largest \\|C - C64\\| / (\\|A\\| \\|B\\|) of the elements of {results[0].rows_checked} rows, C64 "
-    "by float64 on the CPU, which for products of float64 is another order of the same sum. Set-up: seconds until "
-    "the first results, with compilation and autotuning, which no rate contains; a product was given "
-    "{method[setup_seconds]:.0f} s for it in all. torch.compile: mode max-autotune without CUDA graphs, which "
-    "copy operands; Triton: a plain kernel, the best of its tiles. "
+    "Rates: {method[text]}; and {method[back_to_back]}. JAX works on a stream of its own, which events on "
+    "torch's "
+    "stream do not measure, so it has only the second rate. Over torch: by the second rate, geometric "
+    "mean over the sizes. "
+    "Error: the largest \\|C - C64\\| / (\\|A\\| \\|B\\|) of the elements of {results[0].rows_checked} "
+    "rows, C64 "
+    "by float64 on the CPU (for float64, another order of the same sum). Set-up: seconds until "
+    "the first results, with compilation and autotuning; no rate contains this time, and each product had "
+    "{method[setup_seconds]:.0f} s for it. torch.compile: mode max-autotune without CUDA graphs, because these "
+    "copy operands. Triton: a plain kernel with the best of its tiles. "
 )
 
 

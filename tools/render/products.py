@@ -110,7 +110,8 @@ BLOCKS = {
         *(TYPE, SHAPE, Column("layout", "layout"), _rate("TFLOPS", operations=8)),
         *(_times("times as fast as torch"), _times("level 6", "level 6")),
         *(_errors("error", "fastgemm"), _errors("torch's error", "torch")),
-        said="Layouts: T transposed, C conjugated and transposed, as a view. Errors in units of the element of "
+        said="Layouts: T is a transposed view, C a conjugated and transposed one. Errors are relative to "
+        "the element of "
         "abs(A) abs(B).",
     ),
     "symmetric_products": _block(
@@ -118,20 +119,21 @@ BLOCKS = {
         *(TYPE, SHAPE, TAKES, _us("us"), _times("times as fast as torch")),
         Column("as the general product", _over("fastgemm", "general"), ratio),
         _times("kernel `symmetric`, as torch", "symmetric"),
-        said="`a @ a.mT`, of complex numbers `a @ a.mH`, square.",
+        said="The products are `a @ a.mT`, for complex numbers `a @ a.mH`, with a square `a`.",
     ),
     "invariant_products": _block(
         "invariant",
         *(TYPE, SHAPE, Column("takes", "invariant.kernel", "`{}`"), _us("us", "invariant")),
         *(_times("times as fast as torch", "invariant"), _times("`level=None`, as torch")),
-        said="`x @ weight.T`; torch's rows have no such promise.",
+        said="The products are `x @ weight.T`. torch does not promise the same bits.",
     ),
     "fused_linear": _block(
         "linear",
         *(TYPE, SHAPE, Column("activation", "group"), TAKES, _us("us"), _times("times as fast as eager")),
         *(Column(f"as {other}", _over("fastgemm", other), ratio) for other in ("compiled", "apart")),
-        said="Eager: torch's functions one by one; compiled: the same under `torch.compile`; apart: fastgemm's "
-        "layer followed by torch's activation.",
+        said="Eager: torch's functions one after the other. Compiled: the same under `torch.compile`. "
+        "Apart: fastgemm's "
+        "layer, followed by torch's activation.",
         words=4,
     ),
     "newton_schulz": _block(
@@ -139,8 +141,9 @@ BLOCKS = {
         *(TYPE, Column("layer", _shape), _us("torch, us", "torch")),
         *(_times("fastgemm"), _times("`torch.compile`", "torch.compile")),
         *(_errors(f"error of {way}", way, "more.error") for way in ("torch", "fastgemm")),
-        said="Five steps: torch's time, how many times as fast as that, and how far each is from the same steps "
-        "in float64, relative to their result.",
+        said="Five steps: torch's time, the speedups over it, and the error of each, relative to the "
+        "result of the same steps "
+        "in float64.",
         words=2,
     ),
     "portable": _block(
@@ -154,21 +157,22 @@ BLOCKS = {
     "residues_float32": _times_by_residues("float32", "cuBLAS SGEMM", "bf16x6", "crt"),
     "residues_errors": _errors_by_residues(
         "float64",
-        "Largest error in units of 2^-53 of the element of abs(A) abs(B), and in brackets the root of the mean "
-        "square in units of 2^-53 of the norms of row and column; against sums in twice the precision. "
-        "`fastgemm`: `level=None`.",
+        "Largest error in units of 2^-53 of the element of abs(A) abs(B). In brackets: the root mean "
+        "square error in units "
+        "of 2^-53 of the product of the norms of row and column. The reference has twice the precision. "
+        "`fastgemm` is `level=None`.",
         *("torch", "fastgemm", "dmma", "crt", "crt14"),
     ),
     "residues_float32_errors": _errors_by_residues(
         "float32",
-        "2048 x 2048 results against float64, in the same units with 2^-24.",
+        "Results of 2048 x 2048, compared with float64; the same units with 2^-24 instead of 2^-53.",
         *("torch", "bf16x6", "crt"),
     ),
     "residues_integers": _block(
         "residues",
         *(SHAPE, _rate("TOPS"), Column("times as fast as level 5", _over("fastgemm", "level 5"), ratio)),
         Column("exact", lambda line: _exact(line.get("fastgemm"))),
-        said="Square products of int64 over the whole range, wrapping modulo 2^64.",
+        said="Square products of int64 numbers from the whole range, modulo 2^64.",
         words=1,
         lines=partial(side_by_side, group="int64"),
     ),
@@ -186,7 +190,8 @@ BLOCKS = {
         Table(
             [Column("in this order", "kernel"), Column("ms", lambda row: row.seconds.median * 1e3, "{:.3g}")]
         ),
-        "Products of {method[size]} x {method[size]} matrices; medians of {method[processes]} processes that had "
-        "imported torch and made a context. {place}",
+        "Products of {method[size]} x {method[size]} matrices. Medians of {method[processes]} processes "
+        "that had "
+        "already imported torch and created a CUDA context. {place}",
     ),
 }

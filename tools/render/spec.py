@@ -1,6 +1,6 @@
 """Describes, as data, what a page shows of a results file: blocks of tables, sentences and pictures.
 
-    Block("sizes", Table(columns, rows, words=1), "A dash: one run takes more than 50 ms. {place}")
+    Block("sizes", Table(columns, rows, words=1), "A dash means that one run takes more than 50 ms. {place}")
 
 A table has columns and lines. A line is a row of the file, or several rows of one problem side by side,
 distinguished by how the kernel was chosen (``beside``). A column says where in a line its value is, by a

@@ -105,7 +105,7 @@ class Generation:
     capability: str
     gpus: str
     multiprocessors: int
-    run_on: str = "the simulator alone; never on this hardware"  # where tools/gpu_check.sh was run
+    run_on: str = "the simulator only"  # what tools/gpu_check.sh has tested
 
     @property
     def gpu(self) -> dict[str, Any]:

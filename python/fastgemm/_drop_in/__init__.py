@@ -1,1 +1,1 @@
-"""fastgemm in the place of torch's own products: ``patch``, ``enable`` and what they routed."""
+"""fastgemm computes torch's own products: ``patch``, ``enable``, and the counts of routed calls."""

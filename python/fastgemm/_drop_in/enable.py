@@ -26,8 +26,8 @@ def enable(
 ) -> Routed:
     """Computes torch's matrix products by fastgemm in the whole process, in every thread, until :func:`disable`.
 
-    A :class:`fastgemm.patch` goes before it; what that passes on comes here. Called again, the new choice replaces
-    the old one.
+    A :class:`fastgemm.patch` comes first, and passes on to it. A second call replaces the arguments of the
+    first.
 
     Args:
         level: as for :class:`fastgemm.patch`.
@@ -62,7 +62,7 @@ def enable(
 
 
 def disable() -> None:
-    """Ends :func:`enable`. Patches that are entered, and what ``FASTGEMM_PATCH`` does, go on.
+    """Ends :func:`enable`. Active patches and ``FASTGEMM_PATCH`` are not affected.
 
     Returns:
         None.

@@ -34,7 +34,7 @@ class _Report:
         self._count_in(self._routed._counts)
 
     def tell(self) -> None:
-        """Prints once; nothing in a process that another one started to do a part, where it multiplied nothing."""
+        """Prints once. A worker process of multiprocessing that multiplied nothing prints nothing."""
         text = text_of(self._routed)
         if self._told or sys.stderr is None or (text is None and parent_process() is not None):
             return
@@ -55,7 +55,7 @@ def report(count_in: Callable[[Counts], None]) -> None:
 
 
 def text_of(routed: Routed) -> str | None:
-    """A table of calls, most first; None where no product came by."""
+    """A table of calls, the most frequent first; None if there were no products."""
     counted = [(calls, op, MEANING.get(by, by)) for (op, by), calls in routed._counts.rows(True).items()]
     counted += [(calls, op, f"passed on to torch: {why}") for (op, why), calls in routed.passed_on.items()]
     if not counted:

@@ -24,18 +24,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Entered(threading.local):
-    """What a patch has entered in this thread, innermost last."""
+    """The entries of a patch in this thread, innermost last."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
 
 
 _Threads = weakref.WeakKeyDictionary[Entry, str]
-"""The name of an entry's thread, with which it goes: an error tells it."""
+"""The name of an entry's thread, for error messages."""
 
 
 def _not_inside(threads: list[str]) -> str:
-    """What is wrong where a thread leaves a patch that it is not in; ``threads``: names of those that are."""
+    """The error if a thread leaves a patch that it has not entered; ``threads``: names of the threads that
+    have."""
     here = f"fastgemm.patch: left in thread {threading.current_thread().name!r}, which is not in it"
     if not threads:
         return f"{here}: each entry is left once"
@@ -52,7 +53,7 @@ def _hide_from_dynamo(*functions: Any) -> None:
             set_code_exec_strategy(function.__code__, skip)
 
 
-# What they return runs after the decorated call has ended.
+# Their results run after the decorated call has ended.
 _NOT_PLAIN = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 
@@ -63,13 +64,13 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
     (``torch.matmul``, ``@``, ``linear``, ``einsum``, ``cdist``), are routed: their values agree to within
     rounding, dtype, shape, strides and device are torch's, gradients work, and a backward pass inside the block is
     routed too. Products of types that fastgemm does not take as torch does (integers of 8 and 16 bits) go to
-    torch, as do those that a level or kernel does not take. Other ops never come by: vectors, convolutions, fused
-    attention; sparse, nested, fake and meta tensors.
+    torch, as do those that a level or kernel does not take. Other ops are not affected: vectors, convolutions,
+    fused attention; sparse, nested, fake and meta tensors.
 
-    The patch holds in the thread that entered it, and in autograd's threads for a backward pass started there;
-    :func:`enable` holds in the whole process. A patch may be entered again, nested and shared by threads. In
-    nested patches the innermost decides; what it passes on reaches the next one. A copy, pickled or deep, is
-    entered nowhere and goes on counting by itself from where the original stands; ``copy.copy`` shares the counts.
+    The patch is active in the thread that entered it, and in autograd's threads for a backward pass started
+    there; :func:`enable` is active in the whole process. A patch may be entered again, nested, and shared by
+    threads. In nested patches the innermost decides first, and passes on to the next one. A deep or pickled copy
+    is not active, and begins with the original's counts; ``copy.copy`` shares the counts.
 
     Args:
         level: 1 to 7, a rung of the ladder; ``None``: the fastest kernel known for each problem. A product that

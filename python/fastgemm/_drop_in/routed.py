@@ -1,4 +1,4 @@
-"""What a patch did with torch's products: which calls it routed, to which kernels, and which it passed on."""
+"""The counts of a patch: the calls that it routed, by kernel, and the calls that it passed on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Row = tuple[str, str]  # an op of torch, and the kernel that computed it or the 
 class Routed:
     """Counts of a :class:`fastgemm.patch`, live while it is active.
 
-    A kernel is counted where it ran; for a batch that takes several launches, that of its last member. A copy,
-    pickled or not, holds the counts of its moment.
+    A kernel is counted when it runs; a batch of several launches counts the kernel of its last member. A copy
+    has the counts of the time when it was made.
     """
 
     __module__ = "fastgemm"  # where pickles look for it

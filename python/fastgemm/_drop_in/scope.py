@@ -1,8 +1,8 @@
 """Where a patch holds: entries of patches in torch's thread-local state, and for the whole process.
 
 The innermost entry of a thread stands in a slot of torch's own, which autograd hands on to its threads for a
-backward pass. An entry never changes; one that leaves out of turn is cut out, and those inside of it are made
-anew.
+backward pass. An entry never changes. If an entry leaves before those inside it, it is removed, and those are
+made anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Entry:
 
 
 class _Entries(threading.local):
-    """Of this thread, innermost last; ``outside``: what stood in the slot before the first of them."""
+    """The entries of this thread, innermost last; ``outside``: the content of the slot before the first of
+    them."""
 
     def __init__(self) -> None:
         self.inside: list[Entry] = []

@@ -1,4 +1,4 @@
-"""What a CUDA kernel does to memory, counted on the simulator: ``fastgemm.explain``.
+"""The memory accesses of a CUDA kernel, counted on the simulator: ``fastgemm.explain``.
 
 run.py runs an operation on the simulator (csrc/simt); symbols.py and build.py turn its program counters into
 source lines, whose counters are in counts.py; occupancy.py and roofline.py hold these against a GPU of _gpus.py.

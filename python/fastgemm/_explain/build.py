@@ -1,4 +1,4 @@
-"""From what the simulator hands over to a report's data: counters of program counters become those of lines."""
+"""Turns the simulator's counters, by program counter, into the data of a report, by source line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulator counted, by source line and by launch."""
+"""The simulator's counts, by source line and by launch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class Site:
 
     @property
     def sectors_per_request(self) -> float | None:
-        """Of global memory; None elsewhere. A warp that reads 32 neighbouring floats touches 4."""
+        """Sectors of global memory; None for other memory. A warp that reads 32 neighbouring floats touches
+        4."""
         return self.sectors / self.requests if self.space == "global" else None
 
     @property

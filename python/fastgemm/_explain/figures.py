@@ -51,7 +51,7 @@ def rate(value: float | None, unit: str) -> str:
 
 
 def operations(report: Findings) -> str:
-    """What work is counted in."""
+    """The unit of work."""
     if report.op != "gemm":
         return "B/s"
     return "OPS" if report.dtype.startswith("int") else "FLOPS"
@@ -138,7 +138,7 @@ def changes(before: Findings, after: Findings) -> list[Change]:
 
 
 def largest_changes(before: Findings, after: Findings, count: int = 6) -> list[Change]:
-    """What matters most: the largest factors first."""
+    """The largest changes first."""
     found = [change for change in changes(before, after) if change.matters]
     found.sort(key=lambda change: abs(math.log(change.factor)) if change.factor else math.inf, reverse=True)
     return found[:count]

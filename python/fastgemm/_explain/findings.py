@@ -11,7 +11,7 @@ from .roofline import Roofline
 
 @dataclass(frozen=True, repr=False)
 class Findings:
-    """What a :class:`Report` says, which describes the attributes."""
+    """The data of a :class:`Report`, whose docstring describes the attributes."""
 
     op: str
     shape: tuple[int, ...]
@@ -35,7 +35,7 @@ class Findings:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Of all launches, in the order of the source."""
+        """The sites of all launches, in the order of the source."""
         return tuple(site for launch in self.launches for site in launch.sites)
 
     @property
@@ -49,7 +49,7 @@ class Findings:
 
     @property
     def occupancy(self) -> Occupancy | None:
-        """Of the main launch."""
+        """The occupancy of the main launch."""
         return self.main.occupancy if self.main else None
 
     @property

@@ -1,4 +1,4 @@
-"""How many blocks of a kernel a multiprocessor holds at once, and what keeps it from holding more.
+"""How many blocks of a kernel a multiprocessor holds at once, and which resource limits their number.
 
 The rules are those of NVIDIA's occupancy calculation (cuda_occupancy.h of the CUDA toolkit), for compute
 capability 8.0 to 9.0 and a launch that may use all of shared memory:
@@ -26,7 +26,7 @@ MAX_BLOCK = 1024  # threads
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What a multiprocessor of ``gpu`` holds of a kernel.
+    """The blocks of a kernel that fit a multiprocessor of ``gpu``.
 
     Attributes:
         registers: of a thread; None where the kernel was never compiled for a GPU, and then they limit nothing.

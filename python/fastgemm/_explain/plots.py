@@ -70,7 +70,8 @@ def place_in_wavefronts(example: tuple[int | None, ...], width: int) -> list[Wor
 
 
 def _badness(site: Site) -> tuple[float, int]:
-    """Cost over what its bytes need; of those that are equal but for a few percent, the busiest."""
+    """The cost relative to the minimum for its bytes; among sites that are equal to within a few percent, the
+    busiest."""
     if site.space == "shared":
         return round(site.conflict or 0, 1), site.requests
     return round(site.sectors / max(site.requests, site.bytes_used / SECTOR), 1), site.requests

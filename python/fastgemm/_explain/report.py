@@ -1,4 +1,4 @@
-"""A report: what was found, and the views of it, each of which is imported where it is asked for."""
+"""A report: the findings, and the views of them. A view is imported when it is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Report(Findings):
-    """What a kernel does to memory, by source line. Prints as text, shows as tables in a notebook.
+    """The memory accesses of a kernel, by source line. Prints as text, and as tables in a notebook.
 
     Attributes:
         op, shape, dtype, layout: the problem.
@@ -22,7 +22,7 @@ class Report(Findings):
         gpu: which GPU occupancy and roofline are for.
         launches: the kernels that the operation launched, in order.
         roofline: arithmetic and bytes against the limits of that GPU.
-        notes: what a reader of the figures must know.
+        notes: hints for reading the figures.
         error: why the operation ended early, or None.
     """
 

@@ -36,7 +36,7 @@ def _number(architecture: str) -> int:
 
 
 def architecture(capability: str) -> str:
-    """Whose code a GPU of this compute capability runs, of the architectures that kernels were compiled for."""
+    """The architecture whose code a GPU of this compute capability runs."""
     number = _number(capability)
     exact = [known for known in _compiled() if _number(known) == number]
     earlier = [known for known in _compiled() if known[-1].isdigit()]

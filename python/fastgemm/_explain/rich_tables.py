@@ -1,5 +1,5 @@
-"""Tables from which nothing is cut: where a console is too narrow for one, what the figures belong to stands above
-them, on lines of its own."""
+"""Tables that are always complete: where a console is too narrow for one, the names stand above the figures, on
+lines of their own."""
 
 from __future__ import annotations
 

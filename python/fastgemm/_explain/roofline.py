@@ -2,8 +2,9 @@
 
 Bytes are counted twice. The compulsory ones are the distinct bytes of the operands and the result that were
 touched: what must cross the memory bus whatever the kernel does. The moved ones are all sectors of all requests:
-what would cross it if no request found its data in a cache. Where a kernel ends up between the two is up to the
-caches, which are not simulated. Shared memory is a third roof: one wavefront a cycle and multiprocessor, of as
+what would cross it if no request found its data in a cache. The actual bytes lie between the two and depend on
+the caches, which are not simulated. Shared memory is a third roof: one wavefront a cycle and multiprocessor, of
+as
 many as the source asks for (nvcc may join accesses, and lift it). Nothing here predicts a time.
 """
 
@@ -41,7 +42,7 @@ class Roofline:
         executed: operations that the matrix instructions carry out, over ``work``: above 1 where several narrow
             products make one wide one, or tiles reach over the edge; None without matrix instructions.
         bandwidth: of memory, bytes a second, by the data sheet.
-        measured_peak, measured_bandwidth: what was reached on this GPU; None where nobody measured.
+        measured_peak, measured_bandwidth: the rates reached on this GPU; None where they were not measured.
         bytes_compulsory, bytes_moved: see above.
         wavefronts: that the source asks of shared memory, which brings one a cycle and multiprocessor.
         shared_rate: the rate at which that feeds the kernel; None where it asks for none.
@@ -72,17 +73,17 @@ class Roofline:
 
     @property
     def memory_rate(self) -> float | None:
-        """What memory allows if each byte crosses its bus once."""
+        """The bound by memory if each byte is moved once."""
         return self.bandwidth * self.work / self.bytes_compulsory if self.bytes_compulsory else None
 
     @property
     def uncached_rate(self) -> float | None:
-        """What memory allows if it carries every request: no cache helps."""
+        """The bound by memory without any cache: every request moves its bytes."""
         return self.bandwidth * self.work / self.bytes_moved if self.bytes_moved else None
 
     @property
     def limits(self) -> dict[str, float]:
-        """Rates that the kernel, as its source stands, cannot pass whatever the caches do."""
+        """Upper limits of the kernel's rate, given its source, with any cache."""
         found = {ARITHMETIC: self.peak, MEMORY: self.memory_rate, SHARED: self.shared_rate}
         return {name: rate for name, rate in found.items() if rate is not None}
 

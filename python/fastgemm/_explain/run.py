@@ -63,13 +63,13 @@ def kernels_of(module: ModuleType) -> Iterator[None]:
 
 
 def _facts(gpu: GPU) -> dict[str, int]:
-    """What the simulator knows of a GPU."""
+    """The properties of a GPU that the simulator uses."""
     return {"multiprocessors": gpu.multiprocessors, "capability": int(gpu.capability.replace(".", ""))}
 
 
 @contextlib.contextmanager
 def simulate(gpu: str | None = None) -> Iterator[None]:
-    """CPU tensors run the CUDA kernels, on a simulated GPU with all checks.
+    """Runs the CUDA kernels on CPU tensors, on a simulated GPU with all checks.
 
     Inside ``with fastgemm.simulate():`` the ops of this package treat CPU tensors as on device ``"cuda"``:
     ``level`` and ``kernel`` name the rows of that device. A race, an access out of bounds, a read of what
@@ -124,7 +124,7 @@ def _random(*shape: int, dtype: torch.dtype) -> Tensor:
         return problems.random_matrix(*shape, dtype=dtype)
     if dtype is torch.bool:
         return torch.randint(2, shape).bool()
-    rows, cols = shape  # any other type is only moved: its bytes are as good as others
+    rows, cols = shape  # any other type is only moved, so random bytes will do
     return torch.randint(256, (rows, cols * dtype.itemsize), dtype=torch.uint8).view(dtype)
 
 
@@ -171,7 +171,7 @@ def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> It
 def _count(
     simulator: ModuleType, gpu: GPU, call: Callable[[], Tensor]
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """What the simulator saw of a call, and the message it ended with, if a kernel's fault stopped it."""
+    """The simulator's counts of a call, and the error message if a fault of a kernel ended it."""
     simulator.begin(count=True, raise_problems=False, max_blocks=COUNTED_BLOCKS, **_facts(gpu))
     error = None
     try:
@@ -197,7 +197,7 @@ def explain(
     precision: Precision | None = None,
     gpu: str = DEFAULT_GPU,
 ) -> Report:
-    """Counts what a CUDA kernel does to memory, by source line, on a simulated GPU.
+    """Counts the memory accesses of a CUDA kernel, by source line, on a simulated GPU.
 
     The kernel runs on the CPU, on random operands, with every check on; no GPU is needed. Of a large grid some
     blocks are counted, and the report says so.

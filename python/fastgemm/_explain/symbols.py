@@ -1,4 +1,4 @@
-"""From program counters of the simulated kernels to source lines, by binutils' addr2line."""
+"""Finds the source lines of program counters of the simulated kernels, by binutils' addr2line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .kernel_names import short_name
 
 _LOCATION = re.compile(r"(.*):(\d+|\?)(?: \(discriminator \d+\))?$")
 _TREE = re.compile(r".*/(csrc/)")
-# What a kernel calls to get at memory; the line that called it is the one to show.
+# Functions by which a kernel accesses memory; a report shows the line that called them.
 _BENEATH = re.compile(r"csrc/cuda/device/|csrc/simt/|/include/c\+\+/|/lib/gcc/|^\?\?$")
 _LAUNCHER = "csrc/cuda/device/launch.cuh"  # what the compiler may inline a kernel into
 

@@ -96,8 +96,8 @@ def callers(sites: list[Site]) -> str:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of a file and its accesses; without a number, what they belong to where no source is at hand, or a
-    gap."""
+    """A line of a file and its accesses. Without a number it is a gap, or the place of accesses whose source is
+    missing."""
 
     code: Text
     sites: list[Site]
@@ -138,15 +138,17 @@ def source_table(
     wide = _wide_source_table(file, numbered)
     stack: list[tuple[RenderableType, list[list[Text]]]] = []
     digits = len(str(max(line.number for line in found)))
+    first = 0 if numbered else 1
     for line in found:
         number, counters = str(line.number or ""), line.counters()
+        source: list[RenderableType] = [number, line.indented()]
         for i, cells in enumerate(counters or [[Text()] * len(COUNTERS)]):
-            source: list[RenderableType] = [number, line.indented()] if i == 0 else ["", ""]
-            wide.add_row(*cells, *source[0 if numbered else 1 :])
+            wide.add_row(*cells, *(source if i == 0 else ["", ""])[first:])
         above = Table.grid(padding=(0, 2, 0, 0))
-        above.add_column(width=digits, justify="right", style="dim")
+        if numbered:
+            above.add_column(width=digits, justify="right", style="dim")
         above.add_column(overflow="fold")
-        above.add_row(number, line.indented())
+        above.add_row(*source[first:])
         stack.append((above, counters))
     narrow = Group(Text(file, style="bold"), stacked(COUNTERS, stack, left=1))
     return ByWidth(wide, narrow, BESIDE)

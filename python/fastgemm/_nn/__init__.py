@@ -1,1 +1,1 @@
-"""The layers of :mod:`fastgemm.nn`, and how a model gets them."""
+"""The layers of :mod:`fastgemm.nn`, and the code that puts them into a model."""

@@ -26,10 +26,10 @@ MODULES: dict[Activation, Callable[[], torch.nn.Module]] = {
     "gelu_tanh": lambda: torch.nn.GELU(approximate="tanh"),
     "silu": torch.nn.SiLU,
 }
-"""What makes the module of torch that computes an activation."""
+"""The function that makes torch's module of an activation."""
 
 _FORWARDS = {kind: kind.forward for kind in (torch.nn.ReLU, torch.nn.GELU, torch.nn.SiLU)}
-"""What these compute, unless a program replaces it for the whole class, as profilers do."""
+"""Their forward methods, unless a program replaces one for the whole class, as profilers do."""
 _OF_GELU: dict[str, Activation] = {"none": "gelu", "tanh": "gelu_tanh"}
 
 

@@ -84,7 +84,7 @@ def fuse(
     kernel: str | None = None,
     precision: Precision | None = None,
 ) -> Model:
-    """Has each layer and the activation after it computed in one call, where a ``torch.nn.Sequential`` says so.
+    """Computes each layer and the activation after it in one call, in every ``torch.nn.Sequential`` of a model.
 
     In place: the ``torch.nn.Sequential`` becomes a :class:`Sequential`, which computes pairs, and their layers
     become :class:`Linear`, as by :func:`convert`. All modules stay the same objects in their places, and their

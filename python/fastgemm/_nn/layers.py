@@ -16,7 +16,7 @@ from .surgery import change_class
 
 
 class _LeftUnquantized:
-    """The ``qconfig`` that torch.ao.quantization assigns to a layer, and a warning that nothing comes of it."""
+    """The ``qconfig`` that torch.ao.quantization assigns to a layer, and a warning that it has no effect."""
 
     def __get__(self, layer: Linear | None, owner: type) -> Any:
         if layer is None or "qconfig" not in layer.__dict__:
@@ -69,7 +69,7 @@ class Linear(torch.nn.Linear):
         "precision",
         "activation",
     )  # type: ignore[assignment]
-    level: int | None = None  # also of a module that was pickled as a torch.nn.Linear
+    level: int | None = None  # also for a module that was pickled as a torch.nn.Linear
     kernel: str | None = None
     precision: Precision | None = None
     activation: Activation | None = None
@@ -115,7 +115,7 @@ class Linear(torch.nn.Linear):
 
 
 def choose(module: Any, level: int | None, kernel: str | None, precision: Precision | None) -> None:
-    """Of a :class:`Linear`, or a ``Conv1D`` of transformers."""
+    """Sets the choice of a :class:`Linear`, or of a ``Conv1D`` of transformers."""
     check_product_choice(level, kernel, precision, "fastgemm.nn.Linear")
     module.level, module.kernel, module.precision = level, kernel, precision
 
@@ -123,7 +123,7 @@ def choose(module: Any, level: int | None, kernel: str | None, precision: Precis
 def take_apart(layer: Linear) -> str:
     """Makes a ``torch.nn.Sequential`` of a layer and its activation out of a layer that is both; says what it did.
 
-    It stays the same object, so that whoever holds it, and hooks on its results, get what they got.
+    It stays the same object, so references to it and hooks on its results remain valid.
     """
     if (
         layer._forward_pre_hooks

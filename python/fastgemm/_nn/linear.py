@@ -32,7 +32,7 @@ from .._typing import Precision
 from ..table import check_product_choice
 
 _IGNORED = torch._C._disabled_torch_function_impl
-# Subclasses that hand fastgemm's ops on to their own rules, or to the tensors inside.
+# Subclasses that apply their own rules to fastgemm's ops, or pass them on to the tensors inside.
 _KNOW_THE_OPS = frozenset(
     {
         "torch._subclasses.fake_tensor.FakeTensor",
@@ -58,8 +58,8 @@ def linear(
     op, ``torch.ops.fastgemm.gemm``.
 
     Args:
-        input: ``(..., K)``; float64, float32, float16, bfloat16, complex128, complex64, int32 or int64. What
-            becomes of others says :class:`Linear`.
+        input: ``(..., K)``; float64, float32, float16, bfloat16, complex128, complex64, int32 or int64. See
+            :class:`Linear` for other types.
         weight: ``(N, K)``, of the same dtype and device.
         bias: ``(N,)``, of the same dtype and device, or None.
         level: see :func:`fastgemm.matmul`, as for ``kernel``.
@@ -113,7 +113,7 @@ exports_to_onnx._dynamo_marked_constant = True  # type: ignore[attr-defined]  # 
 
 
 def raise_torchs(function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """Has torch say what is wrong with operands that fastgemm refuses, if it finds something wrong."""
+    """Lets torch raise its own error for operands that fastgemm refuses, if torch refuses them, too."""
     # Beside an input with data it reads memory that a meta weight does not have.
     if input.is_meta or not weight.is_meta:
         _by_torch(function, input, weight, bias)
@@ -128,7 +128,7 @@ def _layer(
     kernel: str | None,
     precision: Precision | None,
 ) -> Tensor:
-    """What :func:`linear` and :func:`conv1d` have in common."""
+    """The common part of :func:`linear` and :func:`conv1d`."""
     compiling, tracing = is_compiling(), tracing_state() is not None
     if (compiling or tracing) and exports_to_onnx():
         return _by_torch(function, input, weight, bias)
@@ -166,7 +166,7 @@ def _layer(
 
 
 def _takes(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether operands are of kinds that fastgemm multiplies. Whether their sizes go together, the op says."""
+    """Whether fastgemm multiplies operands of these kinds. The op checks whether their sizes fit together."""
     dtype = weight.dtype
     alike = isinstance(input, Tensor) and input.dtype is dtype and (bias is None or bias.dtype is dtype)
     return (
@@ -275,7 +275,7 @@ def _traced(
     kernel: str | None,
     precision: Precision | None,
 ) -> Tensor:
-    """What torch.jit.trace records: with torch's flags and the casts of autocast as they are now."""
+    """The call that torch.jit.trace records, with the present values of torch's flags and of autocast."""
     options = options_of(input, level, kernel, precision, None, None)
     operands = autocast.operands(input, weight, bias, options)
     input, weight, bias = operands

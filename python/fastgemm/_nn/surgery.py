@@ -1,4 +1,4 @@
-"""What ``convert``, ``fuse`` and ``revert`` leave alone: why, and how they say so."""
+"""Layers that ``convert``, ``fuse`` and ``revert`` do not change: the reasons, and the warnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("fastgemm.nn")
 
 
 class Notes:
-    """What a function of fastgemm.nn has to say of the parts of a model, by their qualified names."""
+    """Notes of a function of fastgemm.nn on the parts of a model, by their qualified names."""
 
     def __init__(self, function: str) -> None:
         self.function, self.names = function, dict[str, list[str]]()
@@ -72,7 +72,8 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def why_left(module: nn.Module, exact: bool) -> str | None:
-    """What keeps a module from changing its class, or None. ``exact``: its class is one that may be changed."""
+    """The reason why a module cannot change its class, or None. ``exact``: its class is one that may be
+    changed."""
     kind = type(module)
     if exact:
         return "had its forward replaced on the instance" if has_own_forward(module) else None

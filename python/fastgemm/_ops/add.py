@@ -42,7 +42,7 @@ def add(
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
-        ValueError: shapes, dtypes or devices do not go together; ``alpha`` is not whole for integers; unknown
+        ValueError: shapes, dtypes or devices do not fit together; ``alpha`` is not whole for integers; unknown
             ``kernel`` or ``level``.
         RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
             :func:`matmul`.
@@ -77,8 +77,8 @@ def add_(
         ``a``.
 
     Raises:
-        RuntimeError: ``a`` is a leaf that requires a gradient, or an inference tensor outside inference mode;
-            else, as for the other errors, see :func:`add`.
+        RuntimeError: ``a`` is a leaf that requires a gradient, or an inference tensor outside inference mode.
+            For all other errors see :func:`add`.
     """
     if has_torch_function_variadic(a, b):
         return overridden(add_, (a, b), a, b, alpha=alpha, level=level, kernel=kernel)

@@ -22,7 +22,8 @@ is_enabled = torch.is_autocast_enabled
 
 
 def _lower(x: Tensor, device_type: str, dtype: torch.dtype) -> Tensor:
-    """What autocast does to an operand: float64 and integers keep their type, as does another device's tensor."""
+    """An operand after autocast: float64 and integers keep their type, and so does a tensor of another
+    device."""
     if x.device.type != device_type or not x.dtype.is_floating_point or x.dtype is torch.float64:
         return x
     return x.to(dtype)

@@ -35,7 +35,7 @@ from .vmap import batch_first, rank_of
 SYMMETRIC = "symmetric"
 """The kernel that takes products with a symmetric result alone."""
 KEYWORDS = (*("alpha", "beta", "trans_a", "trans_b"), *CHOICE, "symmetric")
-"""What :func:`gemm` takes besides tensors, in the order of the op's schema."""
+"""The arguments of :func:`gemm` that are no tensors, in the order of the op's schema."""
 
 
 def gemm(
@@ -67,16 +67,16 @@ def gemm(
         beta: scale of ``c``; 1 when ``c`` is given, else 0. With 0, ``c`` is never read.
         trans_a: use the transpose of the last two dimensions of ``a``.
         trans_b: use the transpose of the last two dimensions of ``b``.
-        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known, as which 7 chooses, too.
+        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; 7 makes the same choice.
         kernel: the name of one kernel, instead of a level.
         precision: for float32; see :func:`matmul`.
         out: receives the result, of its exact shape, dtype and device; may be exactly ``c``, and shares no memory
             with an operand otherwise.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
             usual one.
-        symmetric: the caller's promise, which nobody checks, that M = N and the result equals its transpose, as
-            that of ``a @ a.mT`` does, or of ``alpha * x @ x + beta * x`` for a symmetric ``x``. Of complex
-            operands it is their **conjugate** transpose, as of ``a @ a.mH``. The lower triangle is computed and
+        symmetric: the caller's promise, which is not checked, that M = N and the result equals its transpose, as
+            for ``a @ a.mT``, or for ``alpha * x @ x + beta * x`` with a symmetric ``x``. For complex operands it
+            is the **conjugate** transpose, as for ``a @ a.mH``. The lower triangle is computed and
             the upper one copied from it, so that the result is exactly symmetric; of ``c`` the lower triangle
             counts. With the choice left open that takes half of the operations where it is faster (kernel
             ``symmetric``). BLAS calls it gemmt and syrk. Gradients are those of the general product.
@@ -88,7 +88,7 @@ def gemm(
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported; a scale is a tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
-        ValueError: shapes, dtypes or devices do not go together; ``alpha`` or ``beta`` is not whole for integers;
+        ValueError: shapes, dtypes or devices do not fit together; ``alpha`` or ``beta`` is not whole for integers;
             unknown ``kernel``, ``level`` or ``precision``; ``symmetric`` for a result that is not square, or with
             ``invariant``; ``invariant`` with a kernel or level whose rows depend on each other.
         RuntimeError: the level or kernel asked for cannot run here (``kernel="symmetric"``: nothing says that the
@@ -182,7 +182,7 @@ class GemmFunction(torch.autograd.Function):
         a, b = ctx.saved_tensors
         how = public(ctx.options)
         beta = how.pop("beta", None)
-        how.pop("symmetric", None)  # a term of the tangent is not what its sum is
+        how.pop("symmetric", None)  # the terms of a tangent need not be symmetric
         if how.get("kernel") == SYMMETRIC:
             del how["kernel"]
         terms = []
@@ -221,7 +221,7 @@ class GemmFunction(torch.autograd.Function):
 
 
 def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]) -> None:
-    # As torch does: what no gradient is made of is not kept, such as the input of a frozen layer.
+    # As in torch: a tensor that no gradient needs is not kept, such as the input of a frozen layer.
     needs_a, needs_b = ctx.needs_input_grad[:2]
     ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
     ctx.shapes = a.shape, b.shape, None if c is None else c.shape

@@ -14,7 +14,7 @@ Scale = TypeVar("Scale", float, float | None)
 
 
 def _scaled(t: Tensor, scale: Scale, result: torch.dtype) -> tuple[Tensor, Scale]:
-    """An operand and its scale, whose product is that of those given, with a scale that a double holds.
+    """An operand and a scale with the same product as the given ones; the scale is exact as a double.
 
     Integers wrap: where the result has 32 bits or fewer a scale counts modulo 2^32. Of int64 it goes into the
     operand. A scale that is no int, or beyond int64, stays: the op takes, rounds or refuses it.
@@ -31,9 +31,8 @@ def _scaled(t: Tensor, scale: Scale, result: torch.dtype) -> tuple[Tensor, Scale
 def exact_product(
     a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float | None, out_dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor, Tensor | None, float, float | None]:
-    """The arguments of a product with scales that doubles hold, and the same result.
-
-    Operands whose types do not go together stay: the op says so.
+    """The arguments of an equal product whose scales are exact as doubles. Operands whose types do not fit
+    together are not changed; the op raises.
     """
     result = out_dtype or result_dtype(a.dtype)
     scaled, held = _scaled(a, alpha, result)
@@ -47,5 +46,5 @@ def exact_product(
 
 
 def exact_sum(b: Tensor, alpha: float) -> tuple[Tensor, float]:
-    """The second term of a sum with a scale that a double holds, and the same result."""
+    """The second term of a sum, with a scale that is exact as a double; the result is the same."""
     return _scaled(b, alpha, b.dtype)

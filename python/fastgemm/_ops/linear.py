@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "silu": functional.silu,
 }
-"""What ``activation=`` takes, and torch's function of it."""
+"""The values of ``activation=``, and torch's function for each."""
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -66,7 +66,7 @@ def linear(
     Raises:
         TypeError: an operand is no tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
-        ValueError: shapes, dtypes or devices do not go together; an integer dtype; unknown ``activation``,
+        ValueError: shapes, dtypes or devices do not fit together; an integer dtype; unknown ``activation``,
             ``kernel``, ``level`` or ``precision``.
         RuntimeError: the level or kernel asked for cannot run here.
     """
@@ -132,8 +132,8 @@ def operands(
 class LinearFunction(torch.autograd.Function):
     """linear for gradients, torch.func transforms and forward-mode AD.
 
-    Where its gradient needs what went through the activation, and the result does not tell it, it is multiplied
-    again; :func:`differentiable` sees to it that reverse mode does not come here with such a call.
+    If the gradient needs the input of the activation, the product is computed again. :func:`differentiable`
+    makes sure that reverse mode does not get here with such a call.
     """
 
     @staticmethod
@@ -148,7 +148,7 @@ class LinearFunction(torch.autograd.Function):
         by_result = options.get("activation") == "relu" and residual is None
         result = output if by_result else None
         if options.get("activation") is None or by_result:
-            # As torch does: what no gradient is made of is not kept, such as the input of a frozen layer.
+            # As in torch: a tensor that no gradient needs is not kept, such as the input of a frozen layer.
             needs_x, needs_weight = ctx.needs_input_grad[:2]
             ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None, None, result)
         else:
@@ -237,14 +237,14 @@ def _without_activation(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _how(options: dict[str, Any]) -> dict[str, Any]:
-    """What linear and gemm take alike."""
+    """The options that linear and gemm share."""
     return public(_without_activation(options))
 
 
 def _inner(
     x: Tensor, weight: Tensor, bias: Tensor | None, result: Tensor | None, options: dict[str, Any]
 ) -> Tensor:
-    """What the activation was applied to, or for relu its result, which tells as much."""
+    """The input of the activation; for relu its result, from which the gradient follows as well."""
     return linear(x, weight, bias, **_how(options)) if result is None else result
 
 
@@ -267,8 +267,8 @@ def differentiable(
 ) -> Tensor:
     """The op with its gradient, also where torch.compile, torch.export or a transform of torch.func sees it.
 
-    A kernel with an epilogue has no place for a second result, what went through the activation. Where the
-    gradient will need it, the product is stored and torch's functions follow, as they do after torch's layer.
+    A kernel with an epilogue cannot store a second result, the input of the activation. If the gradient needs
+    it, the product is stored, and torch's functions follow, as in torch's layer.
     """
     # Here, so that autograd sees the casts.
     x, weight, bias, residual = operands(x, weight, bias, residual, options)
@@ -286,7 +286,7 @@ def differentiable(
 
 
 def _check_residual(residual: Tensor, result: Tensor) -> None:
-    """What the op checks, where it does not see the residual."""
+    """The op's checks of the residual, for calls in which the op does not get it."""
     if residual.shape != result.shape or residual.dtype != result.dtype:
         raise ValueError(
             f"fastgemm: residual has shape {tuple(residual.shape)} and dtype {residual.dtype}, expected those of "

@@ -33,7 +33,7 @@ def torch_refuses_cublas() -> bool:
 
 
 def torch_computes(device: str, dtype: str, precision: str) -> bool:
-    """Whether torch's products are what was asked for: only then may one be chosen.
+    """Whether torch's products have the requested precision: only then may one be chosen.
 
     By default torch lets cuBLAS round the partial sums of 16-bit products to 16 bits where it splits K.
     """

@@ -20,7 +20,7 @@ def transpose(
 
     Args:
         a: ``(..., R, C)`` of any dtype whose elements have 1, 2, 4, 8 or 16 bytes, any strides.
-        level: 1 to 7, or ``None`` for the fastest kernel known, as which 7 chooses, too.
+        level: 1 to 7, or ``None`` for the fastest kernel known; 7 makes the same choice.
         kernel: the name of one kernel, instead of a level.
         out: ``(..., C, R)`` of the same dtype and device, sharing no memory with ``a``.
 

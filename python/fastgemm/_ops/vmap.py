@@ -1,4 +1,4 @@
-"""What the vmap rules of the autograd functions share."""
+"""The common parts of the vmap rules of the autograd functions."""
 
 from __future__ import annotations
 

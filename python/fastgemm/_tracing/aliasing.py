@@ -1,4 +1,4 @@
-"""Which tensors share memory, told by storages and strides: what the op library tells by addresses
+"""Which tensors share memory, by storages and strides: the op library compares addresses
 (csrc/torch/views.cpp), for tensors that have none.
 
 Where a size or stride is symbolic the answer is no: the real call knows it, and will be asked.

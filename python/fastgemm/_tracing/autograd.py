@@ -1,4 +1,4 @@
-"""Gradients of the ops that torch.compile and torch.export see, by the same functions as in eager mode."""
+"""Gradients of the ops under torch.compile and torch.export, by the same functions as in eager mode."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OPS = (PRODUCT, LAYER, TRANSPOSE, SUM)
 def register() -> None:
     """Gives the ops their gradients.
 
-    What the functions call has no formula of its own, so that the code which torch.compile makes calls it without
-    a detour through Python: 4 us less a call than with torch.library.register_autograd.
+    The ops that these functions call have no gradient formula, so code of torch.compile calls them without
+    Python: 4 us less a call than with torch.library.register_autograd.
     """
     for op in OPS:
         library.impl(op.names[0], op.differentiable, "Autograd")

@@ -44,7 +44,7 @@ def _writes_first(op: torch._ops.OpOverload) -> Callable[..., None]:
 
 
 def register() -> None:
-    """Gives the ops that write kernels of their own for such arguments; other calls do not come by them."""
+    """Gives the ops that write kernels of their own for such arguments; other calls do not use them."""
     ops = torch.ops.fastgemm
     for name in ("gemm", "_gemm", "_matmul") if FINDS_GRADIENTS else ():  # with the library that sees conj()
         library.impl(name, torch.library.fallthrough_kernel, "Conjugate")

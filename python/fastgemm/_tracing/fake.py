@@ -1,7 +1,7 @@
 """Fake kernels: shape and dtype of each result, for torch.compile, torch.export and meta tensors.
 
-They refuse what real calls refuse, with the same type of exception, so far as no data is needed to know it. It is
-left to real calls whether a kernel is available, and whether it takes these sizes and strides under torch's flags.
+They refuse what real calls refuse, with the same type of exception, so far as no data is needed to know it. Only
+real calls check whether a kernel is available, and whether it takes these sizes and strides under torch's flags.
 The checks are those of csrc/torch/gemm.cpp, transpose.cpp and add.cpp.
 """
 
@@ -34,25 +34,29 @@ MOST_DIMENSIONS = 64
 WIDTHS = (1, 2, 4, 8, 16)  # bytes
 
 
+def _require(holds: Any, text: Callable[[], str]) -> None:
+    torch._check_value(holds, lambda: f"fastgemm: {text()}")
+
+
 def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype:
     usual = result_dtype(dtype)
     accepted = (
         usual,
         *((torch.float32,) if dtype in HALF else (torch.int32,) if dtype == torch.int16 else ()),
     )
-    torch._check_value(
+    _require(
         out_dtype is None or out_dtype in accepted,
-        lambda: f"fastgemm: out_dtype={out_dtype} is not available for {dtype} operands",
+        lambda: f"out_dtype={out_dtype} is not available for {dtype} operands",
     )
     return usual if out_dtype is None else out_dtype
 
 
 def _check_scales(dtype: torch.dtype, **scales: float | None) -> None:
     for name, value in scales.items():
-        torch._check_value(
+        _require(
             dtype.is_floating_point or dtype.is_complex or value is None or _is_whole(value),
             lambda name=name, value=value: (
-                f"fastgemm: {name} must be a whole number of 64 bits for integer operands, got {value}"
+                f"{name} must be a whole number of 64 bits for integer operands, got {value}"
             ),
         )
 
@@ -69,49 +73,41 @@ def _check_tensors(*tensors: Tensor | None) -> None:
             t.layout is torch.strided,
             lambda t=t: f"fastgemm: only dense (strided) tensors are supported, got layout {t.layout}",
         )
-        torch._check_value(
+        _require(
             t.dim() <= MOST_DIMENSIONS,
-            lambda t=t: (
-                f"fastgemm: a tensor has {t.dim()} dimensions; at most {MOST_DIMENSIONS} are supported"
-            ),
+            lambda t=t: f"a tensor has {t.dim()} dimensions; at most {MOST_DIMENSIONS} are supported",
         )
 
 
 def _check_out(out: Tensor, expected: Tensor) -> None:
-    torch._check_value(
+    _require(
         out.dim() == expected.dim() and all(x == y for x, y in zip(out.shape, expected.shape, strict=True)),
-        lambda: f"fastgemm: out has shape {tuple(out.shape)}, expected {tuple(expected.shape)}",
+        lambda: f"out has shape {tuple(out.shape)}, expected {tuple(expected.shape)}",
     )
-    torch._check_value(
-        out.dtype == expected.dtype,
-        lambda: f"fastgemm: out has dtype {out.dtype}, expected {expected.dtype}",
-    )
-    torch._check_value(
-        not shares_elements(out),
-        lambda: "fastgemm: out has elements that share memory (an expanded tensor?)",
-    )
+    _require(out.dtype == expected.dtype, lambda: f"out has dtype {out.dtype}, expected {expected.dtype}")
+    _require(not shares_elements(out), lambda: "out has elements that share memory (an expanded tensor?)")
 
 
 def _check_overlap(out: Tensor, may_be_out: str, **operands: Tensor | None) -> None:
     """``may_be_out`` names the operands that out may be exactly."""
     for name, x in operands.items():
-        torch._check_value(
+        _require(
             x is None or (name in may_be_out and same_view(x, out)) or not may_overlap(out, x),
-            lambda name=name: f"fastgemm: out overlaps {name} in memory; pass a separate tensor",
+            lambda name=name: f"out overlaps {name} in memory; pass a separate tensor",
         )
 
 
 def _check_devices(*tensors: Tensor | None) -> None:
     devices = [t.device for t in tensors if t is not None]
-    torch._check_value(
+    _require(
         len(set(devices)) == 1,
-        lambda: f"fastgemm: all tensors must be on one device, got {', '.join(map(str, devices))}",
+        lambda: f"all tensors must be on one device, got {', '.join(map(str, devices))}",
     )
 
 
 def _check_dtypes(a: Tensor, b: Tensor, accepted: tuple[torch.dtype, ...] = ARITHMETIC) -> None:
     together = a.dtype == b.dtype or (accepted is MULTIPLIED and go_together(a.dtype, b.dtype))
-    torch._check_value(together, lambda: f"fastgemm: dtypes differ: {a.dtype} and {b.dtype}")
+    _require(together, lambda: f"dtypes differ: {a.dtype} and {b.dtype}")
     torch._check_type(a.dtype in accepted, lambda: f"fastgemm: dtype {a.dtype} is not supported")
 
 
@@ -131,17 +127,15 @@ def _broadcast(what: str, x: torch.Size, y: torch.Size) -> torch.Size:
 
 
 def _gemm_shape(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> list[int]:
-    torch._check_value(
-        a.dim() >= 2 and b.dim() >= 2, lambda: "fastgemm: a and b must have at least 2 dimensions"
-    )
+    _require(a.dim() >= 2 and b.dim() >= 2, lambda: "a and b must have at least 2 dimensions")
     m, k = (a.shape[-1], a.shape[-2]) if trans_a else (a.shape[-2], a.shape[-1])
     n, k_of_b = (b.shape[-2], b.shape[-1]) if trans_b else (b.shape[-1], b.shape[-2])
-    torch._check_value(k == k_of_b, lambda: f"fastgemm: inner sizes differ: {k} and {k_of_b}")
+    _require(k == k_of_b, lambda: f"inner sizes differ: {k} and {k_of_b}")
     return [*_broadcast("batches of", a.shape[:-2], b.shape[:-2]), m, n]
 
 
 def _check_c(c: Tensor, shape: list[int], dtype: torch.dtype) -> None:
-    torch._check_value(c.dtype == dtype, lambda: f"fastgemm: c has dtype {c.dtype}, expected {dtype}")
+    _require(c.dtype == dtype, lambda: f"c has dtype {c.dtype}, expected {dtype}")
     with _shapes_go_together(
         lambda: f"c has shape {tuple(c.shape)}, which does not broadcast to {tuple(shape)}"
     ):
@@ -170,14 +164,12 @@ def _gemm(
     check_precision(precision, part_dtype(a.dtype))
     shape = _gemm_shape(a, b, trans_a, trans_b)
     if symmetric:
-        torch._check_value(
+        _require(
             shape[-1] == shape[-2],
-            lambda: f"fastgemm: symmetric=True is for square results, not for {tuple(shape[-2:])}",
+            lambda: f"symmetric=True is for square results, not for {tuple(shape[-2:])}",
         )
     _check_scales(a.dtype, alpha=alpha, beta=beta)
-    torch._check_value(
-        c is not None or beta is None or beta == 0, lambda: f"fastgemm: beta is {beta} but there is no c"
-    )
+    _require(c is not None or beta is None or beta == 0, lambda: f"beta is {beta} but there is no c")
     if c is not None:
         _check_c(c, shape, dtype)
     types = a.dtype, b.dtype, out_dtype
@@ -198,17 +190,16 @@ def _linear(
     precision: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    torch._check_value(
+    _require(
         activation is None or activation in ACTIVATIONS,
-        lambda: f"fastgemm: unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
+        lambda: f"unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
     )
-    torch._check_value(
+    _require(
         input.dtype in FLOATS or (input.is_complex() and activation is None),
-        lambda: f"fastgemm: input must be of a floating-point type, got {input.dtype}",
+        lambda: f"input must be of a floating-point type, got {input.dtype}",
     )
-    torch._check_value(
-        weight.dim() == 2,
-        lambda: f"fastgemm: weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}",
+    _require(
+        weight.dim() == 2, lambda: f"weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}"
     )
     result = _gemm(
         input, weight, trans_b=True, level=level, impl=impl, precision=precision, out_dtype=out_dtype
@@ -216,19 +207,19 @@ def _linear(
     _check_tensors(bias, residual)
     _check_devices(input, bias, residual)
     if bias is not None:
-        torch._check_value(
+        _require(
             bias.dim() == 1
             and bias.shape[0] == weight.shape[0]
             and bias.dtype in (input.dtype, result.dtype),
-            lambda: f"fastgemm: bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit weight",
+            lambda: f"bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit weight",
         )
     if residual is not None:
-        torch._check_value(
+        _require(
             residual.dim() == result.dim()
             and all(x == y for x, y in zip(residual.shape, result.shape, strict=True))
             and residual.dtype == result.dtype,
             lambda: (
-                f"fastgemm: residual has shape {tuple(residual.shape)} and {residual.dtype}, expected "
+                f"residual has shape {tuple(residual.shape)} and {residual.dtype}, expected "
                 f"{tuple(result.shape)} and {result.dtype}"
             ),
         )
@@ -237,8 +228,8 @@ def _linear(
 
 def _transpose(a: Tensor, *, level: int | None = None, impl: str | None = None) -> Tensor:
     _check_tensors(a)
-    torch._check_value(a.dim() >= 2, lambda: "fastgemm: a must have at least 2 dimensions")
-    torch._check_value(a.itemsize in WIDTHS, lambda: f"fastgemm: elements of {a.dtype} are not accepted")
+    _require(a.dim() >= 2, lambda: "a must have at least 2 dimensions")
+    _require(a.itemsize in WIDTHS, lambda: f"elements of {a.dtype} are not accepted")
     check_choice("transpose", a.device, a.dtype, level, impl)
     return a.new_empty([*a.shape[:-2], a.shape[-1], a.shape[-2]])
 
@@ -281,7 +272,7 @@ def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
 
 
 def _register(name: str, function: Callable[..., object]) -> None:
-    """What torch.library.register_fake does, but for finding out which line called it: for that torch asks
+    """Like torch.library.register_fake, but without a search for the calling line: for that torch asks
     ``inspect``, which looks at every module there is, and takes 3 to 6 ms of an import.
     """
     name = f"fastgemm::{name}"

@@ -39,7 +39,7 @@ def _layer(x_shape: Sequence[int], weight_shape: Sequence[int], *_: Any, **__: A
 
 
 def _register() -> None:
-    """A torch that counts otherwise is no reason to fail for whoever imports its counter."""
+    """If torch counts in another way, the import of its counter must not fail."""
     try:
         from torch.utils.flop_counter import register_flop_formula
 

@@ -1,4 +1,4 @@
-"""torch.func transforms: grad, vjp, jvp, vmap and all that is made of them, eager and compiled.
+"""torch.func transforms: grad, vjp, jvp, vmap and all combinations of them, eager and compiled.
 
 While a transform is active torch calls an op's kernel of the key FuncTorchDynamicLayerFrontMode first, before any
 transform has taken the arguments apart. The ops' kernels there apply the autograd functions of _ops, whose
@@ -27,7 +27,7 @@ _KEY = "FuncTorchDynamicLayerFrontMode"
 
 
 def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
-    """copy_ is torch's, so that every transform sees what becomes of ``a``."""
+    """copy_ is torch's, so that every transform sees the change of ``a``."""
     total = ops.add.default(a, b, **options)
     _errors.refuse_shape(a, total.shape)
     a.copy_(total)

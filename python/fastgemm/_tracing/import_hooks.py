@@ -1,4 +1,4 @@
-"""What fastgemm tells torch's modules that take long to import, once somebody else imports them."""
+"""Code that runs once a slow module of torch is imported by somebody else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def call_after_import(module: str, function: Callable[[], None]) -> None:
-    """Calls ``function`` now if ``module`` is there, else when somebody has imported it."""
+    """Calls ``function`` now if ``module`` is imported, otherwise after its import."""
     if module in sys.modules:
         function()
     else:
@@ -17,7 +17,7 @@ def call_after_import(module: str, function: Callable[[], None]) -> None:
 
 
 class _CallAfterImport:
-    """A finder that lets the one import it waits for end with a call, and then takes itself away."""
+    """A finder that waits for one import, calls a function at its end, and then removes itself."""
 
     def __init__(self, module: str, function: Callable[[], None]) -> None:
         self.module = module

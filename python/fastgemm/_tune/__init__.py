@@ -139,7 +139,7 @@ def tune(
 
     Raises:
         RuntimeError: there is no GPU that the kernels can use, a CUDA graph is being captured, a transform of
-            torch.func is under way, or ``torch.use_deterministic_algorithms(True)`` holds.
+            torch.func is active, or ``torch.use_deterministic_algorithms(True)`` holds.
         ImportError: scipy is not installed (``pip install 'fastgemm[tune]'``).
         ValueError: ``seconds`` is no positive number; unknown dtype.
     """

@@ -1,4 +1,4 @@
-"""How this project measures: shared by ``fastgemm ladder``, ``fastgemm bench`` and ``fastgemm tune``.
+"""The measuring code, shared by ``fastgemm ladder``, ``fastgemm bench`` and ``fastgemm tune``.
 
 problems      what is run: operands, the call, torch's call for the same thing
 checking      the result against float64 (exact for integers), before anything is timed

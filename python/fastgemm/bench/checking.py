@@ -7,10 +7,10 @@ component of a product must obey
 
 with u the unit roundoff of the accumulator, e the relative error of a product of float32 operands that are rounded
 to fewer bits (0 elsewhere) and u_out the unit roundoff of a narrower result. Any order of summation stays within
-K u; rounding errors being as good as random, right kernels stay within a few times sqrt(K) u, and wrong ones do
-not. Those of the operands do not add up from product to product, hence their 16 / sqrt(K): for tf32 twice what the
-worst of 2**22 results needs where operands are truncated, six times where they are rounded to nearest. NaN fails.
-The result is poisoned before the call, so that an element never written shows.
+K u; since rounding errors behave like random numbers, correct kernels stay within a few times sqrt(K) u, and
+wrong ones do not. Those of the operands do not add up from product to product, hence their 16 / sqrt(K): for
+tf32 twice what the worst of 2**22 results needs where operands are truncated, six times where they are rounded
+to nearest. NaN fails. The result is poisoned before the call, so that an element never written shows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class WrongResult(RuntimeError):
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome: the largest error in units of its bound (0 for exact operations), and where it lies."""
+    """The outcome: the largest error in units of its bound (0 for exact operations), and its position."""
 
     right: bool
     worst: float
@@ -99,7 +99,7 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _digits(x: Tensor) -> list[Tensor]:
-    """Of base 2**16, in float64, from the lowest on; the last one has the sign."""
+    """The digits in base 2**16, as float64, the lowest first; the last one has the sign."""
     rest, digits = x.long(), []
     for _ in range(x.itemsize // 2 - 1):
         digits.append((rest & 0xFFFF).double())

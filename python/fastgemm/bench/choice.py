@@ -1,4 +1,4 @@
-"""Why level 7 took the kernel that it took, where torch's own call was faster."""
+"""The reason for level 7's choice, where torch's own call was faster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .records import Measurement
 
 
 def why_below_torch(row: Measurement, instance: Instance, busy: str = "") -> str | None:
-    """Of level 7, as it was measured; None where it is not below torch.
+    """The reason for level 7's choice; None if level 7 is not slower than torch.
 
     Args:
         busy: how busy the machine was meanwhile; empty where it was not.
@@ -28,7 +28,7 @@ def why_below_torch(row: Measurement, instance: Instance, busy: str = "") -> str
 
 
 def _chosen_by(instance: Instance) -> str:
-    """By what the kernel of level 7 was chosen, and what measures the problem."""
+    """How level 7 chose its kernel, and the command that measures the problem."""
     kernel, measures = instance.chosen(), f"{measuring(instance)} measures it"
     if kernel == "torch":
         return "that is torch's own kernel, called through fastgemm"

@@ -45,7 +45,8 @@ class CudaTimer:
 
 
 class HostTimer:
-    """What a call costs the host: batches of asynchronous calls, each batch followed by a synchronization."""
+    """The time of a call on the host: batches of asynchronous calls, each batch followed by a
+    synchronization."""
 
     name = "host"
     method = (
@@ -70,7 +71,7 @@ class HostTimer:
 
 
 class WallTimer:
-    """How long a user waits for a call on a GPU: what takes the host longer than the GPU shows as what it is."""
+    """The time that a user waits for a call on a GPU, the host's time included."""
 
     name = "wall clock"
     method = (

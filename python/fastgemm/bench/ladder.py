@@ -198,7 +198,8 @@ def _set_gains(rows: list[Measurement]) -> None:
 
 
 def order_violations(rows: list[Measurement]) -> list[str]:
-    """Where a ladder breaks its rule: 1 to 5 each faster, 6 at least 0.98 of 5, 7 at least 0.98 of the best."""
+    """Violations of the ladder's rule: levels 1 to 5 each faster, 6 at least 0.98 of 5, 7 at least 0.98 of the
+    best."""
     rungs = {row.level: row.rate for row in select(rows, role="rung") if row.rate}
     broken = []
     for level in range(2, 6):
@@ -213,7 +214,7 @@ def order_violations(rows: list[Measurement]) -> list[str]:
 
 
 def _part_of(progress: Progress, i: int, count: int) -> Progress:
-    """Tells the progress of one of ``count`` problems as that of all."""
+    """Converts the progress of one of ``count`` problems to that of all."""
     return lambda text, share: progress(text, (i + share) / count)
 
 

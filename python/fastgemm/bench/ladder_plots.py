@@ -61,7 +61,7 @@ def _panel(axis: Axes, rows: list[Measurement]) -> None:
     axis.set_yticks(places, names)
     axis.set_xlim(0, 1.04 * max(value or 0 for row in rows for value in (row.rate, row.limit)))
     _name_lines(axis, rows)
-    # The figures stand in two columns beside the plot, where no line crosses them.
+    # The figures are in two columns beside the plot, where no line crosses them.
     beside = axis.twinx()
     columns = [f"{rate_text(row.rate):>6}{_gain_text(row):>7}" for row in bars]
     unit = bars[0].unit if bars else ""

@@ -1,4 +1,4 @@
-"""What the device could do at best."""
+"""Upper limits of the device's rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else the machine did while something was measured: processor time of other programs, and time that the
+"""The other load of the machine during a measurement: processor time of other programs, and time that the
 hypervisor gave to other machines. Both come from the kernel's counters of ticks, so that they are what was used
 meanwhile; the load average, of the minute before, says more of what ran earlier."""
 
@@ -17,7 +17,7 @@ MOST_STOLEN = 0.02  # of all processor time
 
 @dataclass(frozen=True)
 class Load:
-    """Of a stretch of time.
+    """The load during an interval of time.
 
     Attributes:
         cores: of the machine, of which this process may use fewer.

@@ -55,7 +55,7 @@ class MemoryLimit(NamedTuple):
 
 
 class Library(NamedTuple):
-    """What computes a product instead of torch, into the last of its three tensors."""
+    """A function that replaces torch's product; it writes into the last of its three tensors."""
 
     name: str
     product: Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -215,7 +215,7 @@ class Instance:
 
     @property
     def unit(self) -> tuple[str, float]:
-        """What its rate is shown in, and how much work a second that is."""
+        """The unit of its rate, and the work per second of one unit."""
         if self.in_bytes:
             return "GB/s", 1e9
         if self.device == "cpu":
@@ -280,7 +280,7 @@ class Instance:
         return lambda: out.copy_(a)
 
     def memory_limit(self) -> MemoryLimit:
-        """What memory allows: a plain copy."""
+        """The bound by memory: a plain copy."""
         return MemoryLimit("copy_", self.copy(), 2 * self.largest.nbytes)
 
     @property

@@ -33,7 +33,7 @@ SHARED = (
     "limit",
     "limit_name",
 )  # what that line says once besides, where it is one for all
-SENSED = ("sm_clock_mhz", "power_w")  # what is kept of the sensors, of calls that lasted a second
+SENSED = ("sm_clock_mhz", "power_w")  # the sensors' values that are stored, for calls that lasted a second
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Measurement:
     setup_seconds: float | None = None  # until the first result: compilation, autotuning
     back_to_back: Summary | None = None  # seconds a call, by the wall clock of a batch
     back_to_back_rate: float | None = None
-    more: dict[str, Any] = field(default_factory=dict)  # what one preset alone tells of its rows
+    more: dict[str, Any] = field(default_factory=dict)  # values that only one preset has
 
     @classmethod
     def of(cls, instance: Instance, kernel: str, level: int | None, **more: Any) -> Measurement:
@@ -92,7 +92,7 @@ class Measurement:
 
     @property
     def failed(self) -> bool:
-        """Whether it is not right because the call raised, and no result is known to be wrong."""
+        """Whether the call raised; if so, no result is known to be wrong."""
         return not self.right and self.message.startswith(RAISED)
 
     @property
@@ -218,7 +218,7 @@ def _short(value: Any, raw: bool) -> Any:
 
 
 def read_head(path: Path) -> dict[str, Any]:
-    """What ``as_text`` wrote. Raises ValueError for any other file."""
+    """Reads a file that ``as_text`` wrote. Raises ValueError for any other file."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
         raise ValueError(f"{path}: not a fastgemm report of format {FORMAT}")

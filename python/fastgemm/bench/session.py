@@ -1,4 +1,4 @@
-"""What a run measures with: device, timer, sensors, and the limits that results are held against."""
+"""The means of a measurement: device, timer, sensors, and the limits that results are compared with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_IN_SWEEP, LONGEST_IN_LADDER = 0.05, 0.5
 
 
 class Sensors:
-    """What a device says of itself meanwhile: nothing. Those that read something derive from it."""
+    """The sensors of a device that has none. Classes that read sensors derive from it."""
 
     source: str | None = None
 
@@ -35,7 +35,7 @@ class Sensors:
         pass
 
     def since(self, start: float) -> dict[str, Any] | None:
-        """What was read from ``start`` (time.perf_counter()) on."""
+        """The values read since ``start`` (time.perf_counter())."""
         return None
 
     def joules(self) -> float | None:
@@ -65,7 +65,7 @@ class Session:
         return {"timer": self.timer.name, "text": self.timer.method, "sensors": self.sensors.source}
 
     def run_checked(self, call: Call, reference: Reference) -> Check:
-        """Checks a call; an error that it raises is an outcome too, but a refusal of the problem is passed on."""
+        """Checks a call. An error of the call is an outcome, too; but a refusal of the problem is raised."""
         try:
             return check(call, reference)
         except (RuntimeError, ValueError, MemoryError) as error:
@@ -82,7 +82,7 @@ class Session:
         return checked.seconds if checked else None
 
     def baseline_seconds(self, instance: Instance) -> float:
-        """What torch takes on a GPU, 0 where it has no such call; not needed on a CPU."""
+        """torch's time on a GPU, 0 if it has no such call; not needed on a CPU."""
         call = instance.torch() if self.device == "cuda" else None
         if call is None:
             return 0.0
@@ -96,7 +96,7 @@ class Session:
         return f"not timed: one run takes {seconds * 1e3:.0f} ms, more than {longest * 1e3:.0f}"
 
     def arithmetic_peak(self, instance: Instance, reading: dict[str, Any] | None) -> tuple[float | None, str]:
-        """What the device could multiply at best, in the unit of the instance, and what that is called: the rate
+        """The highest rate of products on the device, in the unit of the instance, and its name: the rate
         of the tensor cores where they compute the product, else of the multiply-add units."""
         unit, dtype = instance.unit[1], instance.problem.dtype
         if self.device == "cuda":

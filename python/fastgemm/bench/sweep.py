@@ -62,11 +62,11 @@ class Method:
         """Before each case."""
 
     def memory_limit(self, instance: Instance) -> MemoryLimit:
-        """What an instance is held against whose rate is in bytes."""
+        """The limit of an instance whose rate is in bytes."""
         return instance.memory_limit()
 
     def summary(self, cases: list[Case], found: list[list[Measurement]]) -> dict[str, Any]:
-        """Of the rows of all cases."""
+        """The summary of the rows of all cases."""
         return {"geometric_means": group_means(row for rows in found for row in rows)}
 
     def measure(
@@ -147,7 +147,7 @@ NO_KERNEL = " (no kernel had run: this was for the operands and the result)"
 
 
 class CaseFailed(RuntimeError):
-    """What a case raised, and the kernel or call that raised it."""
+    """The error of a case, and the kernel or call that raised it."""
 
     def __init__(self, kernel: str, error: Exception) -> None:
         super().__init__(raised(error) + ("" if kernel else NO_KERNEL))
@@ -176,7 +176,7 @@ def _which_fails(calls: dict[str, Any], kernels_of: dict[str, str]) -> str:
 
 
 def run_or_report(case: Case, method: Method) -> list[Measurement]:
-    """The rows of a case; where it raises, a failed one, so that what was measured before is not lost."""
+    """The rows of a case; if it raises, a failed row, so that earlier measurements are not lost."""
     try:
         return run_case(case, method)
     except (RuntimeError, MemoryError) as error:
@@ -236,7 +236,7 @@ def _fill(
     session: Session,
     limit: MemoryLimit | None,
 ) -> None:
-    """What was measured of a call, held against its limit: that of memory, or the arithmetic peak."""
+    """The row of a measured call, with its limit: that of memory, or the arithmetic peak."""
     row.timed(instance, samples, name, BASELINE)
     row.telemetry = readings[name]
     row.joules = row.telemetry.get("joules_per_call") if row.telemetry else None

@@ -69,7 +69,7 @@ class Summary:
 
     @classmethod
     def around(cls, median: float, spread: float) -> Summary:
-        """From what is kept of it in a file."""
+        """Makes a summary from its values in a file."""
         return cls(median, median * (1 - spread), median * (1 + spread))
 
     def scaled(self, factor: float) -> Summary:
@@ -159,9 +159,9 @@ def interleave(
     result = Interleaved()
     for r in range(total):
         # A call with fewer samples takes part in every 2^j-th round, so that all of them meet the baseline. The
-        # order is another one every two rounds, there and back: what ran before leaves its mark, in address
-        # translation for one. Which way comes first follows the Thue-Morse sequence, so that such a subset sees
-        # both equally.
+        # order changes every two rounds, forwards and backwards, since a call affects the next one, for instance
+        # through address translation. The direction follows the Thue-Morse sequence, so that such a subset has
+        # both equally often.
         order = random.Random(r // 2).sample(names, len(names))
         if r.bit_count() % 2:
             order.reverse()

@@ -24,7 +24,7 @@ _OF_OUTPUT = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, er
 
 class _Commands(click.Group):
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """As every command's, and with exit code 1 and a message where standard output cannot be written."""
+        """Like every command; but exit code 1 and a message if standard output cannot be written."""
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace")  # the name of a file need not be text
         try:
@@ -43,7 +43,7 @@ class _Commands(click.Group):
 
 
 def _discard_output() -> None:
-    """Leaves what cannot be written behind, which the interpreter would try to write once more as it ends."""
+    """Drops output that cannot be written; otherwise the interpreter would try again at its end."""
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

@@ -20,7 +20,7 @@ from .console import console, failures_as_exit_code, progress_bar, say_written, 
 
 
 def choices_of(device: str, op: Op, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple[Choice, ...]:
-    """What to ask for on each problem: levels, kernels, or the fastest known. Raises click.BadParameter."""
+    """The choices for each problem: levels, kernels, or the fastest known. Raises click.BadParameter."""
     for name in names:
         options.check_kernel(name, op, device, kernels(op, device))
     return (*((("level", n),) for n in levels), *((("kernel", name),) for name in names)) or ((),)

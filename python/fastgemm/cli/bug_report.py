@@ -12,11 +12,11 @@ import torch
 
 from . import known
 
-PRIVATE = "FASTGEMM_CACHE_DIR"  # a path: that it is set is told, and not where it leads
+PRIVATE = "FASTGEMM_CACHE_DIR"  # a path: the report says only that it is set
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
-    """Of what ``fastgemm info`` gathers, and of what it runs in."""
+    """The data of ``fastgemm info``, and of its environment."""
     yield "### fastgemm info --bug-report"
     yield ""
     yield from (f"- {name}: {value}" for name, value in _facts(found).items())

@@ -1,4 +1,4 @@
-"""What the commands print: tables on stdout, progress on stderr."""
+"""The output of the commands: tables on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def write_file(path: Path, write: Callable[[TextIO], object]) -> None:
 
 
 def say_written(paths: Iterable[Path | None]) -> None:
-    """Names files on stderr; those that are no files of this command, None and -, are passed over."""
+    """Names the written files on stderr; None and - are skipped."""
     written = [str(path) for path in paths if path and str(path) != "-"]
     if written:
         console(stderr=True).print("written: " + ", ".join(written), soft_wrap=True, markup=False)
@@ -94,7 +94,7 @@ def write_outputs(
 
 @contextlib.contextmanager
 def failures_as_exit_code() -> Iterator[None]:
-    """What a kernel, torch or the system raises while measuring ends the command: exit code 1, and its message."""
+    """An error of a kernel, of torch or of the system ends the command with exit code 1 and its message."""
     try:
         yield
     except (RuntimeError, MemoryError, OSError) as error:

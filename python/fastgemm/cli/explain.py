@@ -1,4 +1,4 @@
-"""``fastgemm explain``: what a CUDA kernel does to memory, line by line, without a GPU."""
+"""``fastgemm explain``: the memory accesses of a CUDA kernel, line by line, without a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEVELS = [str(level) for level in range(1, 8)]
 
 
 def sizes_of(op: str, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    """As many as the op has; a single one stands for all of them. Raises click.UsageError."""
+    """As many sizes as the op has dimensions; a single one is used for all of them. Raises click.UsageError."""
     names = "M N K" if op == "gemm" else "R C"
     rank = len(names.split())
     sizes = shape or DEFAULT_SHAPE
@@ -110,7 +110,7 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
 
 
 @click.command(
-    cls=options.CommandWithShapes, short_help="Show what a CUDA kernel does to memory, without a GPU."
+    cls=options.CommandWithShapes, short_help="Show the memory accesses of a CUDA kernel, without a GPU."
 )
 @click.argument("op", type=click.Choice(["gemm", "transpose", "add"]))
 @click.option(
@@ -146,7 +146,7 @@ def explain(
     csv: Path | None,
     plot: Path | None,
 ) -> None:
-    """Show what a CUDA kernel does to memory, line by line, counted on a simulated GPU.
+    """Show the memory accesses of a CUDA kernel, line by line, counted on a simulated GPU.
 
     Beside each source line that touches memory stand its warp-wide requests, the sectors each moves, and its
     bank conflicts; below them the totals, the occupancy and the roofline of a GPU. Runs without a GPU.

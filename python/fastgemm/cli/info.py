@@ -1,4 +1,4 @@
-"""``fastgemm info``: what this build is, what is known of this machine, and the kernel table."""
+"""``fastgemm info``: the build, the devices of this machine, and the kernel table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _facts(found: dict[str, Any]) -> Table:
 
 
 def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
-    """What was measured of each device, what ``level=None`` does on it, and what to do next."""
+    """For each device: what was measured on it, how ``level=None`` chooses, and what to do next."""
     name, gpus = found["build"]["cpu"], found["gpus"]
     processor = known.processor_in_words(name, found["threads"], found["processor_measured"], bool(gpus))
     for device in (processor, *map(known.gpu_in_words, gpus)):
@@ -75,8 +75,8 @@ def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
-    """``here`` refers to ``reasons`` by number where a kernel cannot run. In a narrow terminal op and device stand
-    above their kernels, and what a kernel takes and needs in one column."""
+    """If a kernel cannot run, ``here`` has the number of one of the ``reasons``. In a narrow terminal op and
+    device stand above their kernels, and what a kernel takes and needs in one column."""
     title: dict[str, Any] = {"title": "kernel table", "title_justify": "left", "title_style": "bold"}
     wide, narrow = Table(**title), Table(**title, box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("op", "device", "level", "kernel", "role", "dtypes", "needs", "here"):
@@ -112,8 +112,8 @@ def _print_kernels(rows: list[dict[str, Any]]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the kernel table.")
 @click.option("--bug-report", is_flag=True, help="Print what a report of a bug needs, as text to paste.")
 def info(all_kernels: bool, as_json: bool, bug_report: bool) -> None:
-    """Show the build, and what keeps CUDA from being used; then what was measured of each device here, how
-    level=None chooses a kernel on it, and what to do next.
+    """Show the build, and the reasons why CUDA cannot be used; then for each device what was measured on it, how
+    level=None chooses a kernel, and what to do next.
 
     In the kernel table a kernel that cannot run here has the number of its reason.
     """
@@ -132,7 +132,7 @@ def info(all_kernels: bool, as_json: bool, bug_report: bool) -> None:
     out = console()
     out.print(_facts(found))
     if found["cuda_obstacles"]:
-        out.print("What keeps CUDA from being used here:", style="bold")
+        out.print("Why CUDA cannot be used here:", style="bold")
     for obstacle in found["cuda_obstacles"]:
         out.print(f"- {obstacle}", markup=False)
     for part in _devices(found):

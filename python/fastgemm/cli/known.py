@@ -1,4 +1,4 @@
-"""What is known of the devices here: how choices are made on each of them, in words."""
+"""How ``level=None`` chooses on each device of this machine, in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .._choice import predictions
 
 GIGA, MIB = 1e9, 1 << 20
 ON_A_CPU = "fastgemm bench --shape 1024 --tune"
-"""What measures on a CPU, as ``fastgemm tune`` does on a GPU: one product, here of 1024 x 1024 matrices."""
+"""The command that measures on a CPU, as ``fastgemm tune`` does on a GPU: one product, here of 1024 x 1024
+matrices."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def gpu_in_words(gpu: dict[str, Any]) -> Known:
-    """Of an entry of :func:`gpus`."""
+    """The text for an entry of :func:`gpus`."""
     if gpu["knowledge"] is None:
         nothing = "no kernel of this build runs on it"
         return Known(gpu["name"], nothing, "raises on this GPU", "what stands in the way is listed above")

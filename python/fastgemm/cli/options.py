@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Option(Protocol):
-    """What adds an option to a command."""
+    """A decorator that adds an option to a command."""
 
     def __call__(self, function: F, /) -> F: ...
 
@@ -64,7 +64,7 @@ class Count(click.IntRange):
 
 
 class Seconds(click.FloatRange):
-    """More than 0, and a number: NaN is neither below nor above any bound."""
+    """A number greater than 0. NaN is refused: it is neither below nor above any bound."""
 
     def __init__(self) -> None:
         super().__init__(min=0, min_open=True)
@@ -112,7 +112,7 @@ class Shape(_ParamOfShape):
 
 
 class CommandWithShapes(click.Command):
-    """A command whose --shape takes its sizes as several words too, which no option of click does."""
+    """A command whose --shape also takes its sizes as several words; an option of click cannot do this."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.allow_extra_args = True  # refused below, with what to do about sizes among them
@@ -175,7 +175,7 @@ class PlotPath(OutputPath):
 
 
 def _obstacle(path: Path) -> str:
-    """What keeps a file from being made; empty where nothing does. Raises OSError for what cannot be a path."""
+    """Why a file cannot be made; empty if it can. Raises OSError for what cannot be a path."""
     folder = path.absolute().parent
     if not folder.is_dir():
         return f"the folder {str(folder)!r} does not exist"
@@ -193,8 +193,9 @@ LIST = "fastgemm info --kernels lists all"
 def check_kernel(
     name: str, op: str, device: str, rows: list[KernelInfo], what: str = "", option: str = "--kernel"
 ) -> None:
-    """Raises click.BadParameter for the name of a kernel that none of ``rows`` has, and says who has it: a row of
-    this device that ``rows`` leaves out, of which ``what`` holds, another device, another op, or none at all."""
+    """Raises click.BadParameter for the name of a kernel that none of ``rows`` has. The message says where the
+    name exists: in a row of this device that ``rows`` leaves out (``what`` says why), on another device, in
+    another op, or nowhere."""
     known = [row.name for row in rows]
     if name in known:
         return
@@ -216,7 +217,7 @@ def check_kernel(
 
 
 def _command_for(row: KernelInfo) -> str:
-    """What runs a kernel on this machine: without a GPU, the simulator; where nothing does, why."""
+    """What runs a kernel on this machine: without a GPU, the simulator; if nothing can, the reason."""
     obstacle = cuda_obstacle() if row.device == "cuda" else None
     dtypes = [name for name in ("float32", *row.dtypes) if name in MOVABLE and name in row.dtypes]
     if obstacle and (row.level == LIBRARY_LEVEL or (row.op == "gemm" and not dtypes)):

@@ -41,7 +41,7 @@ def limit_name(rows: list[Measurement]) -> str:
 
 
 def print_busy(out: Console, report: Report) -> None:
-    """Says that the machine did other things while the rows of a report were measured, if it did."""
+    """Reports other load on the machine while the rows of a report were measured."""
     env = report.environment
     busy = Load(**env["load"]).busy(env["threads"] if env["device_type"] == "cpu" else 1)
     if busy:
@@ -162,7 +162,7 @@ def untimed_lines(rows: list[Measurement]) -> list[str]:
 
 
 def failures(report: Report) -> str:
-    """What makes a report not right: kernels that returned something wrong, and calls that failed."""
+    """The failures of a report: kernels that returned wrong results, and calls that raised."""
 
     def listed(heading: str, rows: list[Measurement]) -> list[str]:
         lines = [f"{row.op} {row.type_name} {row.label}, {of_kernel(row)}{row.message}" for row in rows]

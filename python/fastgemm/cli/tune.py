@@ -1,4 +1,4 @@
-"""``fastgemm tune``: measures the GPU at hand, for choices that follow what is fast on it."""
+"""``fastgemm tune``: measures this GPU, so that choices follow measured times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _table(found: _tune.Tuning) -> Table:
 
 @contextlib.contextmanager
 def _refusals(without_gpu: str = "") -> Iterator[None]:
-    """What is missing here ends the command: exit code 1, and what to do, ``without_gpu`` where that is a GPU."""
+    """Ends the command with exit code 1 if something is missing, and says what to do; ``without_gpu`` if that is
+    a GPU."""
     with failures_as_exit_code():
         try:
             yield
@@ -74,12 +75,13 @@ def _forget() -> str:
     help="Write what was measured and fitted; - is stdout.",
 )
 def tune(seconds: float, dtypes: tuple[torch.dtype, ...], forget: bool, json: Path | None) -> None:
-    """Measure the GPU at hand, so that level=None and each level choose by what is fast on it. On a CPU, fastgemm
+    """Measure this GPU, so that level=None and each level choose the kernels that are fast on it. On a CPU,
+    fastgemm
     bench --tune measures the problems that it is given.
 
     Kernels are chosen by predicted times. This times the kernels and the library on random products of all
-    shapes and layouts, fits the predictions to that, and keeps them on disk for later processes. Nothing else
-    should run on the GPU meanwhile.
+    shapes and layouts, fits the predictions to these times, and stores them for later processes. Nothing else
+    should run on the GPU at the same time.
     """
     for dtype in dtypes:
         options.check_dtype("gemm", dtype)
