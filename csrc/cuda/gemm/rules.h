@@ -114,7 +114,7 @@ inline bool fuses_by_warps(const GemmProblem& p) {
   return fuses_along_k(p) || (tf32 && (p.out.col_stride == 1 || p.n == 1));
 }
 
-// And those of wgmma_specialized and the rungs that lead to it, which take a row of bias.
+// And those of wgmma_specialized and wgmma_fused, which take a row of bias.
 inline bool fuses_in_fragments(const GemmProblem& p) { return p.alpha == 1.0 && fuses_by_warps(p); }
 
 // And those of invariant: of its kernels of 16-bit types and tf32. In float32 an element may be computed
