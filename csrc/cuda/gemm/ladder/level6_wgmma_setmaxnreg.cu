@@ -7,8 +7,9 @@
 //   here           12 warps begin with 80; then 8 consumers have 104, and the 4 others 32
 //
 // This step gains nothing: 64 x 128 sums take 64 registers of a thread, for which 96 were enough. It is there
-// because the next one needs it. 64 x 256 sums take 128 registers, and a multiprocessor gives each of 9 to 12
-// warps at most 168: with addresses and barriers that is too few, and nvcc spills.
+// because the next ones need it. 64 x 256 sums take 128 registers, and a multiprocessor gives each of 9 to 12
+// warps at most 168. The addresses of the store hardly fit beside them, and the rounded tile that
+// wgmma_specialized keeps, 64 registers more, does not.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
