@@ -139,7 +139,7 @@ WIDE_BOXES = [replace(BOX_OF_A, requests=BOX_OF_A.requests / 2), BOXES_OF_B]
 def in_boxes(operands: list[Access]) -> Callable[[int], list[Access]]:
     """Results leave in boxes of 16 rows, whole lines; eight rows at a time lie in different banks."""
     staged = Access("shared store", 4, conflict=1)
-    stored = Access("global tma store out", 2048, requests=Fraction(32, 16 * 64), sectors=64)
+    stored = Access("global tma store out", 2048, sectors=64)
     return lambda s: [*operands, Access("none mma"), staged, stored]
 
 
@@ -320,7 +320,7 @@ GEMM = {
     ),
     **{
         name: Row(
-            *(idea, by_roles(values, sums), LEVEL_5, (F32,), False),
+            *(idea, by_roles(values, sums), (384, 512, 256), (F32,), False),
             in_flight=lambda n, least=least: n >= least * 1024,
         )
         for name, idea, values, sums, least in (
