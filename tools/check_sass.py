@@ -58,7 +58,9 @@ PROMISES = {
     r"gemm_cp_async_kernel<": {LOAD, SHARED_LOAD},
     r"gemm_small_kernel<": {LOAD, SHARED_LOAD},
     r"gemm_warp_specialized_kernel<": {LOAD, SHARED_LOAD},
-    r"gemm_wgmma(_ring|_persistent|_overlapped|_specialized)?_kernel<": {LOAD},
+    r"gemm_wgmma(_ring|_persistent|_boxes|_setmaxnreg|_wide|_deep|_overlapped|_fused|_specialized)?_kernel<": {
+        LOAD
+    },
     r"row_copies_kernel": {LOAD, STORE},
     r"transpose_(vectorized|saturating)_kernel<": {LOAD, STORE, SHARED_LOAD},
     r"transpose_pipelined_kernel<": {STORE, SHARED_LOAD},

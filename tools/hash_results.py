@@ -79,7 +79,8 @@ def result(row: fastgemm.KernelInfo, name: str, case: Case, device: str) -> dict
     a = operand(batch, *((k, m) if trans_a else (m, k)), dtype, offset, 1).to(device)
     b = operand(batch, *((n, k) if trans_b else (k, n)), dtype, offset, 2).to(device)
     a, b = (a.mT if trans_a else a), (b.mT if trans_b else b)
-    out_dtype = torch.int32 if dtype is torch.int8 else dtype
+    wider = {torch.int8: torch.int32, torch.uint8: torch.int32, torch.int16: torch.int64}
+    out_dtype = wider.get(dtype, dtype)
     c = operand(batch, m, n, out_dtype, 0, 3).to(device) if beta else None
     options = {"kernel": row.name, "precision": row.precision if name == "float32" else None}
     if c is not None:

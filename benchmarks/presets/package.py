@@ -97,7 +97,8 @@ def no_peers(device: str) -> str:
     return "" if with_triton.version() and with_jax.version() else "needs Triton and JAX"
 
 
-GPU_SECONDS = {"tensor_cores": 24, "weak_spots": 30, "random60": 20, "sizes": 12, "sweep": 20}
+GPU_SECONDS = {"tensor_cores": 24, "ladder_steps": 12, "weak_spots": 30, "random60": 20, "sizes": 12}
+GPU_SECONDS |= {"sweep": 20}
 PRESETS = {
     "host": Preset(
         {"cuda": 35, "cpu": 25}, partial(in_batches, lambda device, n: run_host_time(device, in_turn=n))

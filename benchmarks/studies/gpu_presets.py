@@ -27,6 +27,13 @@ TENSOR_CORE_RUNGS = (  # as they are read
     "wgmma_overlapped",
     "wgmma_specialized",
 )
+STEPS = {  # of levels 5 and 6, as they are read; the last one of each is the row that the level takes
+    FP32: ("cp_async", "producer_warp", "producer_warp_wide", "warp_specialized"),
+    BF16: (
+        *("wmma", "mma_ldmatrix", "wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_boxes"),
+        *("wgmma_setmaxnreg", "wgmma_wide", "wgmma_deep", "wgmma_overlapped", "wgmma_specialized"),
+    ),
+}
 CUBLAS = Library("cublasGemmEx", gemm_ex_int8)
 RUNGS_GROUP = "bfloat16 8192, rungs of level 6"
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -90,6 +97,19 @@ def tensor_cores() -> list[Case]:
     rungs = tuple(kernel(name) for name in TENSOR_CORE_RUNGS)
     cases.append(Case(_square(8192, BF16), RUNGS_GROUP, rungs))
     return cases
+
+
+def ladder_steps() -> list[Case]:
+    """Each step of level 6, and of level 5 with roles, beside the one before; operands that all read in place."""
+    return [
+        Case(
+            _square(n, dtype, "NT"),
+            f"steps of {str(dtype).removeprefix('torch.')}",
+            tuple(map(kernel, names)),
+        )
+        for dtype, names in STEPS.items()
+        for n in (4096, 8192)
+    ]
 
 
 def random_shapes(count: int, seed: int) -> list[Case]:

@@ -13,6 +13,7 @@ STEP = 2048  # of the preset sweep
 OF_GPU: dict[str, Callable[[int], list[Case]]] = {
     "reference": lambda seed: gpu_presets.reference(),
     "tensor_cores": lambda seed: gpu_presets.tensor_cores(),
+    "ladder_steps": lambda seed: gpu_presets.ladder_steps(),
     "weak_spots": lambda seed: weak_spots.cases(),
     "random60": lambda seed: gpu_presets.random_shapes(60, seed),
     "sizes": lambda seed: gpu_presets.sizes(),

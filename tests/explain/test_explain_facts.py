@@ -143,8 +143,8 @@ NVCC, GCC, LAUNCHER = "fastgemm::cuda::", "fastgemm::simt::", "fastgemm::simt::L
             "gemm_naive_kernel<uint8, true>",
         ),
         (
-            f"void {GCC}gemm_tiled_kernel<{GCC}Layer<{GCC}Gemm<float> > >({GCC}Layer<{GCC}Gemm<float> >, int)",
-            "gemm_tiled_kernel<Layer<float>>",
+            f"void {GCC}gemm_small_kernel<{GCC}Fusing<{GCC}Config<float, 64> > >({GCC}Gemm<float>, int)",
+            "gemm_small_kernel<Fusing<Config<float, 64>>>",
         ),
         (
             f"void {GCC}transpose_flat_kernel<{GCC}Vector<unsigned int, 4>, long>({GCC}Transpose)",

@@ -115,12 +115,12 @@ def cp_async(s: int) -> list[Access]:
     ]
 
 
-def warp_specialized(s: int) -> list[Access]:
-    """8 + 16 values for 128 multiply-adds. A warp asks for boxes of panels; no other reads A or B."""
-    return [
+def by_roles(values: int, sums: int) -> Callable[[int], list[Access]]:
+    """So many loaded values for so many multiply-adds. A warp asks for boxes of panels; no other reads A or B."""
+    return lambda s: [
         Access("global tma load workspace"),
         Access("global tma load b"),
-        Access("shared load", 16, requests=Fraction(24, 128) * s / 16, conflict=1, code="load_vector"),
+        Access("shared load", 16, requests=Fraction(values, sums) * s / 16, conflict=1, code="load_vector"),
     ]
 
 
@@ -138,10 +138,11 @@ def wgmma(s: int) -> list[Access]:
 WIDE_BOXES = [replace(BOX_OF_A, requests=BOX_OF_A.requests / 2), BOXES_OF_B]
 
 
-def wgmma_overlapped(s: int) -> list[Access]:
+def in_boxes(operands: list[Access]) -> Callable[[int], list[Access]]:
     """Results leave in boxes of 16 rows, whole lines; eight rows at a time lie in different banks."""
     staged = Access("shared store", 4, conflict=1)
-    return [*WIDE_BOXES, Access("none mma"), staged, Access("global tma store out", 2048, sectors=64)]
+    stored = Access("global tma store out", 2048, sectors=64)
+    return lambda s: [*operands, Access("none mma"), staged, stored]
 
 
 def wgmma_specialized(s: int) -> list[Access]:
@@ -224,6 +225,21 @@ WMMA = by_warps((128, 128), Access("shared load", 2, conflict=1, code="wmma_load
 MMA_SYNC = by_warps(
     (128, 256), Access("shared ldmatrix", 16, requests=Fraction(8, 64 * 64 * 16 // 32), conflict=1)
 )
+
+
+def mma_ldmatrix(s: int) -> list[Access]:
+    """8 loads for 64 x 64 sums and 16 steps of k. B, which runs along n, is copied first."""
+    units = Fraction(s, 16) / 128
+    return [
+        Access("global cp.async a", 16, requests=units, sectors=16),
+        Access("global cp.async workspace", 16, requests=units, sectors=16),
+        Access("shared cp.async", 16, requests=2 * units, conflict=1),
+        Access("shared ldmatrix", 16, requests=Fraction(8, 64 * 64 * 16 // 32), conflict=1),
+        Access("none mma"),
+        Access("global store out", s, requests=1, sectors=8),
+    ]
+
+
 # No fragments: wgmma reads the tiles itself. Each request for sums brings 4 per lane.
 SMALL_TILE = by_warps((64, 64), Access("shared load", 16, conflict=1))
 
@@ -297,13 +313,32 @@ GEMM = {
     "warp_specialized": Row(
         *(
             "the fewest shared reads, the most bytes in flight",
-            warp_specialized,
+            by_roles(24, 128),
             (1024, 768, 272),
             (F32,),
             False,
         ),
         in_flight=lambda n: n >= 3 * 32 * 1024,
         tolerance=0.03,  # stream-K: blocks begin and end in the middle of tiles
+    ),
+    **{
+        name: Row(
+            *(idea, by_roles(values, sums), (384, 512, 256), (F32,), False),
+            in_flight=lambda n, least=least: n >= least * 1024,
+        )
+        for name, idea, values, sums, least in (
+            ("producer_warp", "cp_async's reads; a warp asks for four stages of 16 KB", 16, 64, 3 * 16),
+            ("producer_warp_wide", "a quarter fewer shared reads", 24, 128, 3 * 24),
+        )
+    },
+    "mma_ldmatrix": Row(
+        *(
+            "swizzled tiles that ldmatrix reads, each fragment once a step",
+            mma_ldmatrix,
+            (256, 512, 512),
+            (BF16,),
+        ),
+        in_flight=lambda n: n == 2 * 32 * 1024,
     ),
     "wmma": Row(
         *("four warps of 64 x 64 sums from padded tiles", WMMA, (256, 512, 512), (BF16,)),
@@ -340,10 +375,26 @@ GEMM = {
             ("wgmma_persistent", "the same accesses, tile after tile"),
         )
     },
-    "wgmma_overlapped": Row(
-        *("half as many boxes of A, and results in whole lines", wgmma_overlapped, (256, 512, 512), (BF16,)),
-        in_flight=lambda n: n == 4 * 48 * 1024,
-    ),
+    **{
+        name: Row(
+            *(idea, in_boxes(operands), (256, 512, 512), (BF16,)),
+            in_flight=lambda n, stages=stages, kilobytes=kilobytes: n == stages * kilobytes * 1024,
+        )
+        for name, operands, stages, kilobytes, idea in (
+            ("wgmma_boxes", [BOX_OF_A, BOXES_OF_B], 3, 32, "results in whole lines, past the threads"),
+            ("wgmma_setmaxnreg", [BOX_OF_A, BOXES_OF_B], 3, 32, "the same accesses, other registers"),
+            ("wgmma_wide", WIDE_BOXES, 3, 48, "half as many boxes of A"),
+            ("wgmma_deep", WIDE_BOXES, 4, 48, "the same boxes, a third more of them on their way"),
+            (
+                "wgmma_overlapped",
+                WIDE_BOXES,
+                4,
+                48,
+                "the same accesses, stores that do not wait for the last",
+            ),
+            ("wgmma_fused", WIDE_BOXES, 4, 48, "the same accesses; what it saves: test_simulator_linear.py"),
+        )
+    },
     "wgmma_specialized": Row(
         *("and results go past the LSU, in whole lines", wgmma_specialized, (256, 512, 512), (BF16,)),
         in_flight=lambda n: n == 6 * 32 * 1024,

@@ -18,6 +18,7 @@ from test_simulator_planes import room_for_planes
 pytestmark = needs_simulator
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
+# The rungs of ladder/ compute sums, which a pass follows; one of them fuses.
 RUNGS = [
     "naive",
     "naive_uncoalesced",
@@ -27,12 +28,19 @@ RUNGS = [
     "vectorized",
     "cp_async",
 ]
-RUNGS += ["warp_specialized"]
-STEPS = ["wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_overlapped"]
-PITFALLS = ["float4_padded68", "float4_padded65", "double_buffer_sync"]
+STEPS = ["wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_boxes", "wgmma_setmaxnreg", "wgmma_wide"]
+STEPS += ["wgmma_deep", "wgmma_overlapped"]
+FLOAT32_RUNGS = [
+    "float4_padded68",
+    "float4_padded65",
+    "double_buffer_sync",
+    "producer_warp",
+    "producer_warp_wide",
+]
 # These use different instructions for float16 and bfloat16.
 HALF = [
     "wgmma_specialized",
+    "wgmma_fused",
     "mma_sync",
     "skinny",
     "small_tile",
@@ -44,13 +52,15 @@ HALF = [
 ]
 FLOAT32 = ["bf16x6", "bf16x6_fused", "crt", "narrow", "direct", "small", "batched"]
 BY_PRECISION = ["bf16x3", "fp16x3"]
-HOPPER = {"warp_specialized", "wgmma_specialized", *STEPS}
+HOPPER = {"warp_specialized", "wgmma_specialized", "wgmma_fused"}
 # Those that launch something else on other GPUs, and those whose blocks may share the k of a tile.
-TWICE = {"mma_sync", "skinny", "small_tile", "split_k", "invariant", "wmma", "bf16x6", "bf16x6_fused", "crt"}
+TWICE = {"mma_sync", "skinny", "small_tile", "split_k", "invariant", "bf16x6", "bf16x6_fused", "crt"}
 TWICE |= {*BY_PRECISION}
-SHARING = {"cp_async", "warp_specialized", *FLOAT32, *HALF, *BY_PRECISION} - {"invariant"}
-ROWS = [(BF16, row) for row in (*RUNGS, "wmma", *STEPS, *HALF)] + [(F16, row) for row in HALF]
-ROWS += [(F32, row) for row in (*RUNGS, *PITFALLS, *FLOAT32, *BY_PRECISION)]
+SHARING = {"warp_specialized", *FLOAT32, *HALF, *BY_PRECISION} - {"invariant", "wgmma_fused"}
+ROWS = [(BF16, row) for row in ("warp_specialized", *HALF)] + [(F16, row) for row in HALF]
+ROWS += [(F32, row) for row in ("warp_specialized", *FLOAT32, *BY_PRECISION)]
+PASSES = [(BF16, row) for row in (*RUNGS, "wmma", "mma_ldmatrix", *STEPS)]
+PASSES += [(F32, row) for row in (*RUNGS, *FLOAT32_RUNGS)]
 every_row = pytest.mark.parametrize("dtype, row", ROWS, ids=row_id)
 capabilities = pytest.mark.parametrize("capability", [90, 89])
 
@@ -87,8 +97,6 @@ def test_rows_that_fuse(dtype, row, capability):
         (200, 6, 130),
         (1, 36, 1400),
     ]
-    if row in (*RUNGS, *PITFALLS):
-        shapes = [(64, 64, 192), *shapes[3:6]]
     turn = ROWS.index((dtype, row))
     activations = cycle([*ACTIVATIONS][turn % 5 :] + [*ACTIVATIONS][: turn % 5])
     for i, (shape, activation) in enumerate(zip(shapes, activations, strict=False)):
@@ -156,7 +164,7 @@ def test_edges_of_tiles(row, size, given, dtype, capability):
     assert launched(operands, "gelu", 3, capability, kernel=row, **options) != "finish"
 
 
-STRIPS = [*STEPS, "wgmma_specialized", "invariant"]
+STRIPS = ["wgmma_fused", "wgmma_specialized", "invariant"]
 
 
 @pytest.mark.parametrize("kernel", STRIPS)
@@ -170,7 +178,7 @@ def test_bias_whose_pairs_are_copied(kernel):
             assert launched((x, w, wide[begin::step], residual), "gelu", kernel=kernel, **options) != "finish"
 
 
-@pytest.mark.parametrize("kernel", [*STRIPS, "wmma", "mma_sync"])
+@pytest.mark.parametrize("kernel", [*STRIPS, "mma_sync"])
 def test_tf32(kernel):
     for m, n, k in ((130, 264, 96), (65, 33, 70), (4, 36, 100)):
         operands = layer(m, n, k, F32, "cpu", residual=True)
@@ -184,13 +192,35 @@ def test_small_tiles_whose_k_is_split_leave_it_to_the_launch_that_adds():
     assert "add_splits" in launched(layer(16, 40, 4096, BF16, "cpu"), "gelu", kernel="small_tile")
 
 
+@pytest.mark.parametrize("dtype, row", PASSES, ids=row_id)
+def test_the_pass_of_rungs(dtype, row):
+    """Whatever the layout, and where a 16-bit result is rounded once though a pass follows."""
+    x, w, b, r = layer(70, 136, 96, dtype, "cpu", residual=True)
+    assert launched((x, w, b, r), "gelu", 132, kernel=row) == "finish"
+    assert launched((x.mT.contiguous().mT, w, b, None), "silu", 132, kernel=row) == "finish"
+
+
+def test_what_fusion_saves():
+    """The pass: the product is written in float32 and read again, and a result of 16 bits is written then."""
+    m, n, k = 256, 512, 128
+    sectors = {}
+    for row in ("wgmma_overlapped", "wgmma_fused"):
+        with simulated_launches(132) as launches:
+            check(*layer(m, n, k, BF16, "cpu")[:3], None, "gelu", kernel=row)
+        sites = [site for launch in launches for site in launch["sites"] if site["space"] == "global"]
+        stores = sum(site["sectors"] for site in sites if "store" in site["kind"])
+        sectors[row] = stores, [launch["kernel"] for launch in launches]
+    assert sectors["wgmma_overlapped"] == (m * n * (4 + 2) // 32, ["wgmma_overlapped", "finish"])
+    assert sectors["wgmma_fused"] == (m * n * 2 // 32, ["wgmma_fused"])
+
+
 @pytest.mark.parametrize("kernel", ["naive", "tiled", "cp_async", "wmma", "dmma"])
 def test_the_pass_of_float64(kernel):
     operands = layer(40, 70, 96, torch.float64, "cpu", residual=True)
     assert launched(operands, "gelu", kernel=kernel) == "finish"
 
 
-@pytest.mark.parametrize("kernel", [*STRIPS, "wmma", "mma_sync", "skinny"])
+@pytest.mark.parametrize("kernel", [*STRIPS, "mma_sync", "skinny"])
 def test_the_pass_where_operands_do_not_lie_along_k(kernel):
     x, w, b, r = layer(40, 72, 96, BF16, "cpu", residual=True)
     assert launched((x.mT.contiguous().mT, w, b, r), "gelu", kernel=kernel) == "finish"
@@ -236,7 +266,7 @@ def test_rows_of_invariant_layers_have_the_same_bits(dtype, activation):
 
 
 @pytest.mark.parametrize(
-    "row, capability", [(row, c) for row in [*FLOAT32, "cp_async", *BY_PRECISION] for c in gpus(row)]
+    "row, capability", [(row, c) for row in [*FLOAT32, *BY_PRECISION] for c in gpus(row)]
 )
 def test_sums_that_are_not_finite(row, capability):
     """They are computed again, and the epilogue is applied once."""

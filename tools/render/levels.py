@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fastgemm.bench.formatting import percent, rate, ratio
 from fastgemm.bench.problems import LAYOUTS
 from fastgemm.bench.records import Report, select
 from studies import plots, turns
-from studies.gpu_presets import RUNGS_GROUP, TENSOR_CORE_RUNGS
+from studies.gpu_presets import RUNGS_GROUP, STEPS, TENSOR_CORE_RUNGS
 
 from .groups import PROBLEMS, own
 from .spec import KERNEL, PLACE, Block, Column, Line, Picture, Rows, Table, beside, quoted, speedup
@@ -101,6 +102,35 @@ def _side(row: Any) -> str:
     return str(row.shape[0])
 
 
+def _steps(rows: Rows) -> list[Line]:
+    """A line for each step, in the order in which they are read, and cuBLAS behind them."""
+    names = (*(name for steps in STEPS.values() for name in steps), "torch.matmul")
+    return beside((row for name in names for row in select(rows, kernel=name) if row.rate), "kernel", _side)
+
+
+def _over_the_step_before(side: str) -> Callable[[Line], float | str | None]:
+    def gain(line: Line) -> float | str | None:
+        if line.first.role == "baseline":
+            return ""
+        both = line.get(side), line.below.get(side) if line.below else None
+        return both[0].rate / both[1].rate if all(both) else None
+
+    return gain
+
+
+def _steps_by_side(rows: Rows) -> list[Column]:
+    columns = [KERNEL]
+    for side in dict.fromkeys(map(_side, rows)):
+        columns += [
+            Column(f"{side}, TFLOPS", f"{side}.rate", rate),
+            Column("over the step before", _over_the_step_before(side), "{:.2f}x"),
+        ]
+    return columns
+
+
+LADDER_STEPS = Table(_steps_by_side, _steps, by="dtype", title="**{0.dtype}, NT**")
+
+
 def _sizes(rows: Rows) -> list[Column]:
     first = Column(rows[0].unit, lambda line: line.first.choice or "`torch.matmul`")
     return [first, *(Column(n, f"{n}.rate", rate) for n in dict.fromkeys(map(_side, rows)))]
@@ -165,6 +195,7 @@ BLOCKS = {
     "gpu_tensor_rungs": Block(
         "tensor_cores", "**bfloat16 8192x8192x8192**", TENSOR_RUNGS, PLACE, device="cuda"
     ),
+    "gpu_ladder_steps": Block("ladder_steps", LADDER_STEPS, PLACE, device="cuda"),
     "gpu_sizes": Block(
         "sizes",
         Table(_sizes, lambda rows: beside([*own(rows), *select(rows, role="baseline")], "choice", _side)),

@@ -14,8 +14,9 @@ from .spec import Column, Table, quoted
 # The reading order of level 6 of GEMM on CUDA: the plain rungs, then their applications, then special shapes.
 # Kernels that are not named here follow in the table's order.
 READING = (
-    *("wmma", "mma_sync", "dmma", "dmma_m8n8k4", "wgmma", "wgmma_ring", "wgmma_persistent"),
-    *("wgmma_overlapped", "wgmma_specialized"),
+    *("wmma", "mma_ldmatrix", "mma_sync", "dmma", "dmma_m8n8k4", "wgmma", "wgmma_ring", "wgmma_persistent"),
+    *("wgmma_boxes", "wgmma_setmaxnreg", "wgmma_wide", "wgmma_deep", "wgmma_overlapped", "wgmma_fused"),
+    "wgmma_specialized",
     *("bf16x6", "bf16x6_fused", "bf16x3", "fp16x3", "int8x10", "int16x4", "crt"),
     *("skinny", "narrow", "split_k", "small_tile", "batched", "direct", "symmetric"),
 )

@@ -116,7 +116,7 @@ inline bool fuses_by_warps(const GemmProblem& p) {
   return fuses_along_k(p) || (tf32 && (p.out.col_stride == 1 || p.n == 1));
 }
 
-// wgmma_specialized and the rungs that lead to it: the bias is a row.
+// wgmma_specialized and wgmma_fused: the bias is a row.
 inline bool fuses_in_fragments(const GemmProblem& p) { return p.alpha == 1.0 && fuses_by_warps(p); }
 
 // invariant: products of 16-bit types and of tf32. float32 is excluded: there an element may be computed

@@ -15,12 +15,13 @@ using namespace predict;  // the counters
 
 constexpr DTypeSet kInt64 = dtypes(DType::i64), kInt16 = dtypes(DType::i16, DType::i16i64);
 constexpr DTypeSet kFloat64 = dtypes(DType::f64), kFloat32 = dtypes(DType::f32), kInt32 = dtypes(DType::i32);
-constexpr DTypeSet kHalfAndByte = dtypes(DType::f16, DType::bf16, DType::i8);
+constexpr DTypeSet kHalf = dtypes(DType::f16, DType::bf16), kHalfAndByte = kHalf | dtypes(DType::i8);
 constexpr DTypeSet kOtherBytes = dtypes(DType::u8, DType::u8i8, DType::i8u8);
 // The types that tensor cores multiply in place, float32 rounded to tf32.
 constexpr DTypeSet kTensorCoreTypes = kFloat32 | kHalfAndByte;
 
-// Whether the rungs below level 6 apply the epilogue of a product: float32 and 16-bit types, in any layout.
+// Whether warp_specialized and small apply the epilogue of a product: float32 and 16-bit types, in any
+// layout.
 bool fuses_floats(const GemmProblem& p) { return p.alpha == 1.0 && (p.type == DType::f32 || fuses_half(p)); }
 
 // What a GPU needs to run a row.

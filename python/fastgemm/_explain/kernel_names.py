@@ -20,7 +20,7 @@ _SHORTER = (
     (r"\bint\b", "int32"),
     (r"\bshort\b", "int16"),
     (r"> (?=>)", ">"),
-    (r"\bGemm<(\w+)>", r"\1"),  # a plain product, beside a Layer<float>
+    (r"\bGemm<(\w+)>", r"\1"),  # a plain product
 )
 
 

@@ -124,7 +124,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
   slab.put(products.sum());
   __syncwarp();
   if constexpr (kFuses<C>) {
-    slab.finish(g.gemm, g.epilogue, row0 + row, column0 + column);
+    finish_slab(slab, g.gemm, g.epilogue, row0 + row, column0 + column);
     __syncwarp();
   }
   if (g.plain)

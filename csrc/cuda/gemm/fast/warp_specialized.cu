@@ -9,11 +9,13 @@
 //
 // In fp32 the loop's body is one stage, 8 steps of k, about 17 KB of code. Longer bodies are slower, and
 // bodies larger than the instruction cache much slower. docs/ladder.md has its speed.
-#include "cuda/device/tma.cuh"
+#include "cuda/gemm/parts/fused_epilogue.cuh"
+#include "cuda/gemm/parts/panel_map.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/stream_k.cuh"
 #include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/warp_tile.cuh"
+#include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -154,8 +156,15 @@ __device__ __forceinline__ void compute(typename S::Shared& shared, const Argume
     }
     if (part.first != 0) collect<Sums>(g.schedule, sum, part, S::kSums);
     const TilePlace<8> place(part.tile, g.schedule.tiles_m, g.schedule.tiles_n);
-    tile.store(g.out.at_batch(place.batch), EpilogueOf<S>(g.epilogue), shared.slabs[warp],
-               int64_t(place.row) * S::kM + row, int64_t(place.column) * S::kN + column, g.m, g.n);
+    const Output<Word> out = g.out.at_batch(place.batch);
+    const int64_t row0 = int64_t(place.row) * S::kM + row, column0 = int64_t(place.column) * S::kN + column;
+    if constexpr (kFuses<S>)
+      tile.store(out, shared.slabs[warp], row0, column0, g.m, g.n, [&]<class Out>(auto&& row_of) {
+        finish_lines<Out, Tile::kSlabRows, Tile::kN>(g.epilogue, shared.slabs[warp], Tile::kSlabPitch, row_of,
+                                                     column0, g.m, g.n);
+      });
+    else
+      tile.store(out, shared.slabs[warp], row0, column0, g.m, g.n);
   }
 }
 
@@ -183,22 +192,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-template <class Word>
-TensorMap map_of(const Panel<Word>& p, int batch, int box_columns, int box_rows) {
-  const bool shared = p.batch_stride == 0;
-  const int64_t bytes = sizeof(Word), plane = shared ? p.rows * p.row_stride : p.batch_stride;
-  return make_tensor_map({p.data, int(bytes), p.columns, p.rows, shared ? 1 : batch, p.row_stride * bytes,
-                          plane * bytes, box_columns, box_rows});
-}
-
-template <class G>
-void launch_tiles(const G& problem, int batch, Context& context) {
-  using T = typename G::Element;
+template <class S, class T>
+void launch_tiles(const Gemm<T>& problem, int batch, const Epilogue& epilogue, Context& context) {
   using Word = PanelWord<T>;
-  using Plain = Shape<Word, std::is_same_v<T, int8_t>>;
-  using S = std::conditional_t<kFuses<G>, Fusing<Plain>, Plain>;
   Arguments<Word> g;
-  g.out = output_of<T>(problem);
+  g.out = output_of(problem);
   g.m = problem.m, g.n = problem.n;
   Schedule<Word>& schedule = g.schedule;
   schedule.tiles_m = int(ceil_div(problem.m, S::kM)), schedule.tiles_n = int(ceil_div(problem.n, S::kN));
@@ -206,7 +204,7 @@ void launch_tiles(const G& problem, int batch, Context& context) {
   const int steps = int(ceil_div(ceil_div(problem.k, kPerWord<T>), S::kK));
   const int blocks = plans::count_blocks(tiles, steps, multiprocessors());
   const std::span<uint32_t> flags = share(schedule, tiles, steps, blocks, {2}, S::kSums, 1, context);
-  g.zero = 0, g.epilogue = epilogue_of(problem);
+  g.zero = 0, g.epilogue = epilogue;
   const Panels<Word> panels = make_panels<T>(problem, batch, flags, context);
   g.batch_a = panels.a.batch_stride != 0, g.batch_b = panels.b.batch_stride != 0;
   launch<gemm_warp_specialized_kernel<S>>(
@@ -217,8 +215,15 @@ void launch_tiles(const G& problem, int batch, Context& context) {
 }  // namespace
 
 void gemm_warp_specialized(const GemmProblem& problem, Context& context) {
-  run_layers<double, float, Half, BFloat16, int8_t, int32_t, uint8_t, int16_t>(
-      problem, context, [&](const auto& g, int batch) { launch_tiles(g, batch, context); });
+  const Epilogue epilogue = by_rows(problem).epilogue;
+  run_gemm<double, float, Half, BFloat16, int8_t, int32_t, uint8_t, int16_t>(
+      problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
+        using S = Shape<PanelWord<T>, std::is_same_v<T, int8_t>>;
+        if constexpr (kIsHalf<T> || std::is_same_v<T, float>) {
+          if (epilogue.asked()) return launch_tiles<Fusing<S>>(g, batch, epilogue, context);
+        }
+        launch_tiles<S>(g, batch, {}, context);
+      });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

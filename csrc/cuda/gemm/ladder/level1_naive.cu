@@ -7,9 +7,6 @@
 // The companion naive_uncoalesced differs in one line: its warp walks down a column of C. The 32 lanes read A
 // and write C at the distance of a whole row: 32 sectors a request, of which 4 bytes each are used.
 //
-// The problem comes as `class G`: Gemm<T>, or a Layer of one with bias and activation
-// (device/epilogue.cuh).
-//
 // Every element of A is read n times and every element of B m times: two loads for each multiply-add. Level 2
 // removes them.
 #include "cuda/gemm/parts/tile.cuh"
@@ -26,25 +23,25 @@ constexpr int kBM = coalesced ? kWarps : kLanes;
 template <bool coalesced>
 constexpr int kBN = coalesced ? kLanes : kWarps;
 
-template <class G, bool coalesced>
-__global__ void __launch_bounds__(kLanes* kWarps) gemm_naive_kernel(G batch, unsigned tiles_n) {
-  const G g = batch.at_batch(blockIdx.z);
+template <class T, bool coalesced>
+__global__ void __launch_bounds__(kLanes* kWarps) gemm_naive_kernel(Gemm<T> batch, unsigned tiles_n) {
+  const Gemm<T> g = batch.at_batch(blockIdx.z);
   const BlockTile tile = block_tile<kBM<coalesced>, kBN<coalesced>>(tiles_n);
   const int lane = int(threadIdx.x) % kLanes, warp = int(threadIdx.x) / kLanes;
   const int64_t row = tile.row + (coalesced ? warp : lane);
   const int64_t col = tile.col + (coalesced ? lane : warp);
   if (row >= g.m || col >= g.n) return;  // no barrier follows, so a thread may leave
 
-  typename G::Acc sum = 0;
+  Accumulator<T> sum = 0;
   for (int64_t k = 0; k < g.k; ++k) sum = multiply_add(widen(*g.a.at(row, k)), widen(*g.b.at(k, col)), sum);
-  g.store(row, col, sum);
+  g.result.store(row, col, sum);
 }
 
 template <bool coalesced>
 void launch_naive(const char* name, const GemmProblem& problem, Context& context) {
-  run_every_type(problem, context, [&]<class G>(const G& g, int batch) {
+  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
     const TileGrid tiles = tile_grid(g.m, g.n, kBM<coalesced>, kBN<coalesced>, batch);
-    launch<gemm_naive_kernel<G, coalesced>>(name, {tiles.grid, dim3(kLanes * kWarps)}, context)(
+    launch<gemm_naive_kernel<T, coalesced>>(name, {tiles.grid, dim3(kLanes * kWarps)}, context)(
         g, tiles.tiles_n);
   });
 }

@@ -26,14 +26,14 @@ struct alignas(16) Tiles {
   Acc b[kTile * kPitchB];  // (32, 32): k, n
 };
 
-template <class G>
-__global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(G batch, unsigned tiles_n) {
-  FASTGEMM_SHARED Tiles<typename G::Acc> tiles;
-  const G g = batch.at_batch(blockIdx.z);
+template <class T>
+__global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(Gemm<T> batch, unsigned tiles_n) {
+  FASTGEMM_SHARED Tiles<Accumulator<T>> tiles;
+  const Gemm<T> g = batch.at_batch(blockIdx.z);
   const BlockTile tile = block_tile<kTile, kTile>(tiles_n);
   const int y = int(threadIdx.x) / kTile, x = int(threadIdx.x) % kTile;
 
-  typename G::Acc sum = 0;
+  Accumulator<T> sum = 0;
   for (int64_t k0 = 0; k0 < g.k; k0 += kTile) {
     load_tile<kTile, kTile, kPitchA, kThreads>(tiles.a, g.a, tile.row, k0, g.m, g.k);
     load_tile<kTile, kTile, kPitchB, kThreads>(tiles.b, g.b, k0, tile.col, g.k, g.n);
@@ -44,15 +44,15 @@ __global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(G batch, unsigned 
     __syncthreads();  // all have read them
   }
   // Threads outside C have copied and waited at every barrier like the others; they only store nothing.
-  if (tile.row + y < g.m && tile.col + x < g.n) g.store(tile.row + y, tile.col + x, sum);
+  if (tile.row + y < g.m && tile.col + x < g.n) g.result.store(tile.row + y, tile.col + x, sum);
 }
 
 }  // namespace
 
 void gemm_tiled(const GemmProblem& problem, Context& context) {
-  run_every_type(problem, context, [&]<class G>(const G& g, int batch) {
+  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
     const TileGrid tiles = tile_grid(g.m, g.n, kTile, kTile, batch);
-    launch<gemm_tiled_kernel<G>>("tiled", {tiles.grid, dim3(kThreads)}, context)(g, tiles.tiles_n);
+    launch<gemm_tiled_kernel<T>>("tiled", {tiles.grid, dim3(kThreads)}, context)(g, tiles.tiles_n);
   });
 }
 

@@ -31,13 +31,13 @@ struct Tiles {
 
 // The bound of 3 blocks an SM keeps nvcc from holding so much of the copy in flight that only 2 fit; off
 // Hopper float64 would spill by it.
-template <class G, int padding>
-__global__ void __launch_bounds__(kThreads, sizeof(typename G::Element) == 8 && !FASTGEMM_SM90A ? 2 : 3)
-    gemm_thread_tile_kernel(G batch, unsigned tiles_n) {
-  using Acc = typename G::Acc;
+template <class T, int padding>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 && !FASTGEMM_SM90A ? 2 : 3)
+    gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {
+  using Acc = Accumulator<T>;
   using Shared = Tiles<Acc, padding>;
   FASTGEMM_SHARED Shared tiles;
-  const G g = batch.at_batch(blockIdx.z);
+  const Gemm<T> g = batch.at_batch(blockIdx.z);
   const BlockTile tile = block_tile<kBM, kBN>(tiles_n);
   const ThreadPlace place = thread_place();
 
@@ -67,7 +67,6 @@ __global__ void __launch_bounds__(kThreads, sizeof(typename G::Element) == 8 && 
   FASTGEMM_UNROLL
   for (int i = 0; i < kTM; ++i) {
     const int64_t row = tile.row + place.m + kStep * i;
-    finish_sums<kThreads>(g, tiles.a, sum[i], row, [&](int j) { return tile.col + place.n + kStep * j; });
     FASTGEMM_UNROLL
     for (int j = 0; j < kTN; ++j) {
       const int64_t col = tile.col + place.n + kStep * j;
@@ -78,9 +77,9 @@ __global__ void __launch_bounds__(kThreads, sizeof(typename G::Element) == 8 && 
 
 template <int padding>
 void launch_thread_tile(const char* name, const GemmProblem& problem, Context& context) {
-  run_every_type(problem, context, [&]<class G>(const G& g, int batch) {
+  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
     const TileGrid tiles = tile_grid(g.m, g.n, kBM, kBN, batch);
-    launch<gemm_thread_tile_kernel<G, padding>>(name, {tiles.grid, dim3(kThreads)}, context)(g,
+    launch<gemm_thread_tile_kernel<T, padding>>(name, {tiles.grid, dim3(kThreads)}, context)(g,
                                                                                              tiles.tiles_n);
   });
 }

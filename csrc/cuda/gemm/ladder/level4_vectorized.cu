@@ -31,19 +31,18 @@ struct alignas(16) Tiles {
   Accumulator<T> b[kBK<T> * BlockPanel<T>::kPitch];  // (BK, 128): k, n
 };
 
-// 64 doubles take 128 registers alone; off Hopper layers of 16-bit types would spill, too.
-template <class G>
-constexpr int kBlocksAnSM = sizeof(typename G::Acc) == 8 || (kFuses<G> && !FASTGEMM_SM90A) ? 1 : 2;
+// 64 doubles take 128 registers alone, which leaves room for one block.
+template <class T>
+constexpr int kBlocksAnSM = sizeof(Accumulator<T>) == 8 ? 1 : 2;
 
-template <class G>
-__global__ void __launch_bounds__(kThreads, kBlocksAnSM<G>)
-    gemm_vectorized_kernel(G batch, unsigned tiles_n, bool vectors_a, bool vectors_b,
+template <class T>
+__global__ void __launch_bounds__(kThreads, kBlocksAnSM<T>)
+    gemm_vectorized_kernel(Gemm<T> batch, unsigned tiles_n, bool vectors_a, bool vectors_b,
                            ResultVectors vectors_out) {
-  using T = typename G::Element;
   using Acc = Accumulator<T>;
   constexpr int kPitch = BlockPanel<T>::kPitch;
   FASTGEMM_SHARED Tiles<T> tiles;
-  const G g = batch.at_batch(blockIdx.z);
+  const Gemm<T> g = batch.at_batch(blockIdx.z);
   const BlockTile tile = block_tile<kBlock, kBlock>(tiles_n);
   const ThreadPlace place = thread_place();
   const PanelSource<T> from_a{g.a.data, g.a.row_stride, g.a.col_stride, g.m, g.k, vectors_a};
@@ -69,16 +68,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksAnSM<G>)
     }
     __syncthreads();
   }
-  finish_thread_tile<kThreads>(g, tiles.a, sums, tile, place);
   store_thread_tile(g, vectors_out, sums, tile, place);
 }
 
 }  // namespace
 
 void gemm_vectorized(const GemmProblem& problem, Context& context) {
-  run_every_type(problem, context, [&]<class G>(const G& g, int batch) {
+  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
     const TileGrid tiles = tile_grid(g.m, g.n, kBlock, kBlock, batch);
-    launch<gemm_vectorized_kernel<G>>("vectorized", {tiles.grid, dim3(kThreads)}, context)(
+    launch<gemm_vectorized_kernel<T>>("vectorized", {tiles.grid, dim3(kThreads)}, context)(
         g, tiles.tiles_n, takes_vectors(g.a), takes_vectors(g.b), result_vectors(g.result));
   });
 }

@@ -40,7 +40,6 @@ struct Arguments {
   int tiles_m, tiles_n;
   int steps, split_steps;  // stages of k, and of a split
   Word zero;
-  Epilogue epilogue;  // of kernels that fuse it
 };
 
 // Copies the (rows, WIDTH) part of a panel at (row0, column0), zeros outside.
@@ -108,14 +107,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksAnSM)
   }
   wait_async_copies<0>();
   __syncthreads();
-  tile.store(g.out.at_batch(int64_t(blockIdx.y) * gridDim.z + blockIdx.z), EpilogueOf<S>(g.epilogue),
-             shared->slabs[warp], row0 + row, column0 + column, g.m, g.n);
+  tile.store(g.out.at_batch(int64_t(blockIdx.y) * gridDim.z + blockIdx.z), shared->slabs[warp], row0 + row,
+             column0 + column, g.m, g.n);
 }
 
-// Blocks that share k leave an epilogue to the launch that adds their sums.
-template <class G>
-void launch_cp_async(const G& problem, int batch, Context& context) {
-  using T = typename G::Element;
+template <class T>
+void launch_cp_async(const Gemm<T>& problem, int batch, Context& context) {
   using Word = PanelWord<T>;
   using S = Shape<Word, std::is_same_v<T, int8_t>>;
   Arguments<Word> g;
@@ -127,16 +124,13 @@ void launch_cp_async(const G& problem, int batch, Context& context) {
   int splits = cp_async_splits(int64_t(tiles) * batch, g.steps);
   g.split_steps = int(ceil_div(g.steps, splits));
   splits = int(ceil_div(g.steps, g.split_steps));
-  const Gemm<T> part = splits > 1 ? split_result<T>(problem, batch, splits, context) : Gemm<T>(problem);
+  const Gemm<T> part = splits > 1 ? split_result(problem, batch, splits, context) : problem;
   g.n = part.n, g.out = output_of(part);
-  g.zero = 0, g.epilogue = epilogue_of(problem);
-  const LaunchShape shape{dim3(unsigned(tiles), unsigned(splits), unsigned(batch)), dim3(S::kThreads),
-                          sizeof(typename S::Shared)};
-  if constexpr (kFuses<G>) {
-    if (splits == 1) return launch<gemm_cp_async_kernel<Fusing<S>>>("cp_async", shape, context)(g);
-  }
-  launch<gemm_cp_async_kernel<S>>("cp_async", shape, context)(g);
-  if (splits > 1) add_split_result<T>(part, problem, batch, splits, context, g.epilogue);
+  g.zero = 0;
+  const dim3 blocks = dim3(unsigned(tiles), unsigned(splits), unsigned(batch));
+  launch<gemm_cp_async_kernel<S>>("cp_async", {blocks, dim3(S::kThreads), sizeof(typename S::Shared)},
+                                  context)(g);
+  if (splits > 1) add_split_result(part, problem, batch, splits, context);
 }
 
 }  // namespace

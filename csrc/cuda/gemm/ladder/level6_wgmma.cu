@@ -23,11 +23,10 @@ struct Shared {
   Barrier full[kStages];
 };
 
-template <class G, Major a_major, Major b_major>
+template <class T, Major a_major, Major b_major>
 __global__ void __launch_bounds__(kThreads, 2)
-    gemm_wgmma_kernel(const __grid_constant__ OperandMaps maps, const __grid_constant__ WgmmaProblem<G> p) {
+    gemm_wgmma_kernel(const __grid_constant__ OperandMaps maps, const __grid_constant__ WgmmaProblem<T> p) {
 #if FASTGEMM_SM90A
-  using T = typename G::Element;
   using Stage = OperandStage<T, a_major, b_major, kTile, kTile>;
   FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   const BlockTile tile = block_tile<kTile, kTile>(unsigned(p.tiles_n));
@@ -55,7 +54,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (threadIdx.x == 0 && step > 0 && next < p.steps) load(next);
   }
   wgmma_wait<0>(sum);
-  finish_columns(p.gemm, sum, tile.col);
   store_sums(p.gemm.at_batch(blockIdx.z), sum, tile.row + 64 * warpgroup, tile.col);
 #endif
 }
@@ -63,12 +61,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 
 void gemm_wgmma(const GemmProblem& problem, Context& context) {
-  run_wgmma_step<kTile, kTile>(problem, context,
-                               [&]<class G, Major a_major, Major b_major>(const auto& maps, const auto& p) {
-                                 const dim3 blocks(unsigned(p.tiles), 1, unsigned(p.batch));
-                                 launch<gemm_wgmma_kernel<G, a_major, b_major>>(
-                                     "wgmma", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
-                               });
+  run_wgmma_step<kTile, kTile, float, Half, BFloat16, int8_t>(
+      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+        const dim3 blocks(unsigned(p.tiles), 1, unsigned(p.batch));
+        launch<gemm_wgmma_kernel<T, a_major, b_major>>("wgmma", {blocks, dim3(kThreads), sizeof(Shared)},
+                                                       context)(maps, p);
+      });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -22,12 +22,11 @@ constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 
 constexpr int kStages = 3, kBlocks = 2;  // on a multiprocessor
 using Shared = StageRing<kStages, (kBM + kBN) * 128>;
 
-template <class G, Major a_major, Major b_major>
+template <class T, Major a_major, Major b_major>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     gemm_wgmma_persistent_kernel(const __grid_constant__ OperandMaps maps,
-                                 const __grid_constant__ WgmmaProblem<G> p) {
+                                 const __grid_constant__ WgmmaProblem<T> p) {
 #if FASTGEMM_SM90A
-  using T = typename G::Element;
   using Stage = OperandStage<T, a_major, b_major, kBM, kBN>;
   FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   shared->init(kConsumerWarps);
@@ -60,7 +59,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     }
     wgmma_wait<0>(sum);
     if (lane == 0) arrive(before);  // the last stage is free for the next tile before this one is stored
-    finish_columns(p.gemm, sum, int64_t(tile.column) * kBN);
     store_sums(p.gemm.at_batch(tile.batch), sum, int64_t(tile.row) * kBM + 64 * warpgroup,
                int64_t(tile.column) * kBN);
   });
@@ -70,11 +68,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 }  // namespace
 
 void gemm_wgmma_persistent(const GemmProblem& problem, Context& context) {
-  run_wgmma_step<kBM, kBN>(
-      problem, context, [&]<class G, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+  run_wgmma_step<kBM, kBN, float, Half, BFloat16, int8_t>(
+      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
         const int64_t tiles = int64_t{p.tiles} * p.batch;
         const dim3 blocks(unsigned(std::min<int64_t>(tiles, kBlocks * multiprocessors())));
-        launch<gemm_wgmma_persistent_kernel<G, a_major, b_major>>(
+        launch<gemm_wgmma_persistent_kernel<T, a_major, b_major>>(
             "wgmma_persistent", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
       });
 }

@@ -25,12 +25,11 @@ constexpr int kStages = 3, kBlocks = 2;  // on a multiprocessor
 using Shared = StageRing<kStages, (kBM + kBN) * 128>;
 static_assert(kBlocks * sizeof(Shared) <= 225 << 10);
 
-template <class G, Major a_major, Major b_major>
+template <class T, Major a_major, Major b_major>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     gemm_wgmma_ring_kernel(const __grid_constant__ OperandMaps maps,
-                           const __grid_constant__ WgmmaProblem<G> p) {
+                           const __grid_constant__ WgmmaProblem<T> p) {
 #if FASTGEMM_SM90A
-  using T = typename G::Element;
   using Stage = OperandStage<T, a_major, b_major, kBM, kBN>;
   FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   shared->init(kConsumerWarps);
@@ -60,7 +59,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     before = &shared->empty[at.stage];
   }
   wgmma_wait<0>(sum);
-  finish_columns(p.gemm, sum, tile.col);
   store_sums(p.gemm.at_batch(blockIdx.z), sum, tile.row + 64 * warpgroup, tile.col);
 #endif
 }
@@ -68,12 +66,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 }  // namespace
 
 void gemm_wgmma_ring(const GemmProblem& problem, Context& context) {
-  run_wgmma_step<kBM, kBN>(problem, context,
-                           [&]<class G, Major a_major, Major b_major>(const auto& maps, const auto& p) {
-                             const dim3 blocks(unsigned(p.tiles), 1, unsigned(p.batch));
-                             launch<gemm_wgmma_ring_kernel<G, a_major, b_major>>(
-                                 "wgmma_ring", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
-                           });
+  run_wgmma_step<kBM, kBN, float, Half, BFloat16, int8_t>(
+      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+        const dim3 blocks(unsigned(p.tiles), 1, unsigned(p.batch));
+        launch<gemm_wgmma_ring_kernel<T, a_major, b_major>>(
+            "wgmma_ring", {blocks, dim3(kThreads), sizeof(Shared)}, context)(maps, p);
+      });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

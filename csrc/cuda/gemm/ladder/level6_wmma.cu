@@ -86,17 +86,16 @@ struct Kernel {
   };
 };
 
-template <class G>
+template <class T>
 struct Arguments {
-  G gemm;
-  RowsOperands<typename G::Element> operands;
+  Gemm<T> gemm;
+  RowsOperands<T> operands;
   ResultVectors vectors;
   int tiles_m, tiles_n, steps;  // stages of a tile
 };
 
-template <int STAGES, class G, bool a_along_k, bool b_along_k>
-__global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_constant__ Arguments<G> g) {
-  using T = typename G::Element;
+template <int STAGES, class T, bool a_along_k, bool b_along_k>
+__global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_constant__ Arguments<T> g) {
   using K = Kernel<STAGES, T, a_along_k, b_along_k>;
   if (!kMayHaveStages<STAGES, K::kStageBytes>) return;
   using Shape = typename K::Warp::Shape;
@@ -117,33 +116,30 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
                                  K::Slab::kPitch);
   }
   __syncwarp();
-  if constexpr (kFuses<G>)
-    slab.finish(g.gemm, g.gemm.epilogue, int64_t(row0) + row, int64_t(column0) + column);
   slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row, int64_t(column0) + column);
 }
 
-template <class G, class T = typename G::Element>
-void launch_wmma(const G& g, int batch, Context& context) {
+template <class T>
+void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   constexpr int kTile = Kernel<3, T, true, true>::kBlockTile, kK = 128 / int(sizeof(T));
   const RowsOperands<T> operands = rows_operands<kTakes, T>(g, batch, context);
   const int tiles_m = int(ceil_div(g.m, kTile)), tiles_n = int(ceil_div(g.n, kTile));
   const dim3 blocks(tile_grid(g.m, g.n, kTile, kTile, batch).grid.x * unsigned(batch));
-  operands.template with_directions<kFuses<G> ? Takes::along_k : kTakes>(
-      [&]<bool a_along_k, bool b_along_k>() {
-        with_stages<Kernel<3, T, a_along_k, b_along_k>::kStageBytes>([&]<int STAGES>() {
-          constexpr size_t kBytes = sizeof(typename Kernel<STAGES, T, a_along_k, b_along_k>::Shared);
-          launch<gemm_wmma_kernel<STAGES, G, a_along_k, b_along_k>>(
-              "wmma", {blocks, dim3(kThreads), kBytes},
-              context)({g, operands, result_vectors(g.result), tiles_m, tiles_n, int(ceil_div(g.k, kK))});
-        });
-      });
+  operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+    with_stages<Kernel<3, T, a_along_k, b_along_k>::kStageBytes>([&]<int STAGES>() {
+      constexpr size_t kBytes = sizeof(typename Kernel<STAGES, T, a_along_k, b_along_k>::Shared);
+      launch<gemm_wmma_kernel<STAGES, T, a_along_k, b_along_k>>(
+          "wmma", {blocks, dim3(kThreads), kBytes},
+          context)({g, operands, result_vectors(g.result), tiles_m, tiles_n, int(ceil_div(g.k, kK))});
+    });
+  });
 }
 
 }  // namespace
 
 void gemm_wmma(const GemmProblem& problem, Context& context) {
-  run_layers<double, float, Half, BFloat16, int8_t>(
+  run_gemm<double, float, Half, BFloat16, int8_t>(
       problem, context, [&](const auto& g, int batch) { launch_wmma(g, batch, context); });
 }
 

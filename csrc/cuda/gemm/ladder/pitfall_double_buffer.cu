@@ -22,12 +22,11 @@ struct DoubleBuffer {
 };
 static_assert(sizeof(PanelBuffer) % 16 == 0);
 
-template <class G>
 __global__ void __launch_bounds__(kThreads, 2)
-    gemm_double_buffer_kernel(G batch, unsigned tiles_n, bool vectors_a, bool vectors_b,
+    gemm_double_buffer_kernel(Gemm<float> batch, unsigned tiles_n, bool vectors_a, bool vectors_b,
                               ResultVectors vectors_out) {
   FASTGEMM_DYNAMIC_SHARED(DoubleBuffer, buffers);
-  const G g = batch.at_batch(blockIdx.z);
+  const Gemm<float> g = batch.at_batch(blockIdx.z);
   const BlockTile tile = block_tile<kBlock, kBlock>(tiles_n);
   const ThreadPlace place = thread_place();
   const PanelSource<float> from_a{g.a.data, g.a.row_stride, g.a.col_stride, g.m, g.k, vectors_a};
@@ -59,17 +58,16 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (more) a.store(buffers->a[current ^ 1]), b.store(buffers->b[current ^ 1]);
     __syncthreads();
   }
-  finish_thread_tile<kThreads>(g, buffers->a[0], sums, tile, place);
   store_thread_tile(g, vectors_out, sums, tile, place);
 }
 
 }  // namespace
 
 void gemm_double_buffer_sync(const GemmProblem& problem, Context& context) {
-  run_layers<float>(problem, context, [&]<class G>(const G& g, int batch) {
+  run_gemm<float>(problem, context, [&](const Gemm<float>& g, int batch) {
     const TileGrid tiles = tile_grid(g.m, g.n, kBlock, kBlock, batch);
-    launch<gemm_double_buffer_kernel<G>>("double_buffer_sync",
-                                         {tiles.grid, dim3(kThreads), sizeof(DoubleBuffer)}, context)(
+    launch<gemm_double_buffer_kernel>("double_buffer_sync",
+                                      {tiles.grid, dim3(kThreads), sizeof(DoubleBuffer)}, context)(
         g, tiles.tiles_n, takes_vectors(g.a), takes_vectors(g.b), result_vectors(g.result));
   });
 }

@@ -27,11 +27,11 @@ __device__ __forceinline__ Vector<float, 4> read4(const float* p) {
   return {p[0], p[1], p[2], p[3]};
 }
 
-template <class G, int kPitch>
-__global__ void __launch_bounds__(kThreads, 3) gemm_float4_kernel(G batch, unsigned tiles_n) {
+template <int kPitch>
+__global__ void __launch_bounds__(kThreads, 3) gemm_float4_kernel(Gemm<float> batch, unsigned tiles_n) {
   constexpr int kTile = 64;  // block tile 64 x 64, 64 of K at a time, thread tile 4 x 4
   FASTGEMM_SHARED SquareTiles<kPitch> tiles;
-  const G g = batch.at_batch(blockIdx.z);
+  const Gemm<float> g = batch.at_batch(blockIdx.z);
   const BlockTile tile = block_tile<kTile, kTile>(tiles_n);
   const ThreadPlace place = thread_place();
   const Operand<float> a_by_k{g.a.data, g.a.col_stride, g.a.row_stride, 0};
@@ -49,15 +49,14 @@ __global__ void __launch_bounds__(kThreads, 3) gemm_float4_kernel(G batch, unsig
     }
     __syncthreads();
   }
-  finish_thread_tile<kThreads>(g, tiles.a, sums, tile, place);
   store_thread_tile(g, ResultVectors{false, false}, sums, tile, place);
 }
 
 template <int kPitch>
 void launch_float4(const char* name, const GemmProblem& problem, Context& context) {
-  run_layers<float>(problem, context, [&]<class G>(const G& g, int batch) {
+  run_gemm<float>(problem, context, [&](const Gemm<float>& g, int batch) {
     const TileGrid tiles = tile_grid(g.m, g.n, 64, 64, batch);
-    launch<gemm_float4_kernel<G, kPitch>>(name, {tiles.grid, dim3(kThreads)}, context)(g, tiles.tiles_n);
+    launch<gemm_float4_kernel<kPitch>>(name, {tiles.grid, dim3(kThreads)}, context)(g, tiles.tiles_n);
   });
 }
 

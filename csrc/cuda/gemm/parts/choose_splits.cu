@@ -18,18 +18,17 @@ Gemm<T> split_result(const Gemm<T>& g, int batch, int splits, Context& context) 
 }
 
 template <class T>
-void add_split_result(const Gemm<T>& split, const Gemm<T>& g, int batch, int splits, Context& context,
-                      const Epilogue& epilogue) {
+void add_split_result(const Gemm<T>& split, const Gemm<T>& g, int batch, int splits, Context& context) {
   using Acc = Accumulator<T>;
   const Result<T>& r = split.result;
   add_splits(SplitSums<Acc>{static_cast<Acc*>(r.out), r.row_stride, r.batch_stride, int(g.m), int(g.n), batch,
                             splits},
-             g, context, epilogue);
+             g, context);
 }
 
 #define FASTGEMM_SPLIT_RESULT(T)                                        \
   template Gemm<T> split_result<T>(const Gemm<T>&, int, int, Context&); \
-  template void add_split_result<T>(const Gemm<T>&, const Gemm<T>&, int, int, Context&, const Epilogue&);
+  template void add_split_result<T>(const Gemm<T>&, const Gemm<T>&, int, int, Context&);
 FASTGEMM_SPLIT_RESULT(double)
 FASTGEMM_SPLIT_RESULT(float)
 FASTGEMM_SPLIT_RESULT(Half)

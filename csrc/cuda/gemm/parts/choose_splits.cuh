@@ -15,8 +15,8 @@ int cp_async_splits(int64_t tiles, int64_t steps);
 // Its n is that of whole 16-byte units.
 template <class T>
 Gemm<T> split_result(const Gemm<T>&, int batch, int splits, Context&);
-// out = alpha * (the sum of the splits) + beta * c, or what an epilogue makes of it.
+// out = alpha * (the sum of the splits) + beta * c.
 template <class T>
-void add_split_result(const Gemm<T>& split, const Gemm<T>&, int batch, int splits, Context&, const Epilogue&);
+void add_split_result(const Gemm<T>& split, const Gemm<T>&, int batch, int splits, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,9 +1,9 @@
 // Epilogues that a multiplying kernel applies when it stores its results: out = activation(alpha * sum +
 // bias) + beta * c, rounded once. Kernels that apply it to sums before they store them need only
-// device/epilogue.cuh.
+// parts/epilogue.cuh.
 #pragma once
 
-#include "cuda/device/epilogue.cuh"
+#include "cuda/gemm/parts/epilogue.cuh"
 #include "cuda/gemm/parts/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -22,6 +22,17 @@ __device__ __forceinline__ void store_finished(const Epilogue& e, const Result<T
                                                int64_t column, float sum) {
   with_stored_type(
       r, [&]<class Out>() { r.template put<Out>(row, column, finished<Out>(e, r, row, column, sum)); });
+}
+
+// Applies the epilogue to a warp's slab (parts/warp_slab.cuh) that begins at (row0, column0) of C.
+template <class Slab, class T>
+__device__ __forceinline__ void finish_slab(Slab& slab, const Gemm<T>& g, const Epilogue& e, int64_t row0,
+                                            int64_t column0) {
+  with_stored_type(g.result, [&]<class Out>() {
+    finish_slab<Out, Slab::kColumns>(e, slab.sums, Slab::kPitch, inside(g.m, row0, Slab::kRows), column0,
+                                     inside(g.n, column0, Slab::kColumns));
+  });
+  __syncwarp();
 }
 
 // Stores the first `valid` of N neighbours in a row of C.

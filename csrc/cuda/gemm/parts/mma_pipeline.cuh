@@ -86,9 +86,8 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const 
       if (first > 0) __syncwarp();  // the rows before have been stored from the slab
       slab.put(warp.sum, first / 16);
       __syncwarp();
-      if constexpr (kFuses<C>) {
-        slab.finish(g.gemm, g.epilogue, int64_t(row0) + row + first, int64_t(column0) + column);
-      }
+      if constexpr (kFuses<C>)
+        finish_slab(slab, g.gemm, g.epilogue, int64_t(row0) + row + first, int64_t(column0) + column);
       slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row + first,
                  int64_t(column0) + column);
     }

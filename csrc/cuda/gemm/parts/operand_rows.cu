@@ -38,6 +38,8 @@ RowsOperands<T> rows_operands(const Gemm<T>& g, int batch, Context& context, std
 FASTGEMM_ROWS_OPERANDS(Takes::along_k, double)
 FASTGEMM_ROWS_OPERANDS(Takes::along_k, float)
 FASTGEMM_ROWS_OPERANDS(Takes::along_k, int8_t)
+FASTGEMM_ROWS_OPERANDS(Takes::along_k, Half)
+FASTGEMM_ROWS_OPERANDS(Takes::along_k, BFloat16)
 FASTGEMM_ROWS_OPERANDS(Takes::any, double)
 FASTGEMM_ROWS_OPERANDS(Takes::any, Half)
 FASTGEMM_ROWS_OPERANDS(Takes::any, BFloat16)

@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "cuda/device/dispatch.cuh"
-#include "cuda/device/epilogue.cuh"
 #include "cuda/device/launch.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -136,17 +135,9 @@ void run_gemm(const GemmProblem& problem, Context& context, Launch&& launch) {
     }
   });
 }
-// As run_gemm(): launch() gets a Layer<Gemm<T>> where an epilogue is asked for.
-template <class... T, class Launch>
-void run_layers(const GemmProblem& p, Context& context, Launch&& launch) {
-  const Epilogue e = p.out.col_stride == 1 || p.n == 1 ? p.epilogue : p.epilogue.transposed();
-  run_gemm<T...>(p, context, [&](const auto& plain, int batch) {
-    with_layer(plain, e, [&](const auto& g) { launch(g, batch); });
-  });
-}
 template <class Launch>
 void run_every_type(const GemmProblem& p, Context& context, Launch&& launch) {
-  run_layers<double, float, Half, BFloat16, int8_t, int32_t, int64_t, uint8_t, int16_t>(p, context, launch);
+  run_gemm<double, float, Half, BFloat16, int8_t, int32_t, int64_t, uint8_t, int16_t>(p, context, launch);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -38,18 +38,6 @@ struct ThreadTile {
   }
 };
 
-// A layer's bias and activation, through shared memory that nobody reads any more.
-template <int THREADS, class G, class T, int SIZE>
-__device__ __forceinline__ void finish_thread_tile(const G& g, Accumulator<T>* shared,
-                                                   ThreadTile<T, SIZE>& thread_tile, BlockTile tile,
-                                                   ThreadPlace place) {
-  using Tile = ThreadTile<T, SIZE>;
-  FASTGEMM_UNROLL
-  for (int i = 0; i < SIZE; ++i)
-    finish_sums<THREADS>(g, shared, thread_tile.sum[i], tile.row + Tile::offset(place.m, i),
-                         [&](int j) { return tile.col + Tile::offset(place.n, j); });
-}
-
 // Stores a thread's results, the part of them that lies inside C, a vector at a time.
 template <class T, int SIZE>
 __device__ __forceinline__ void store_thread_tile(const Gemm<T>& g, ResultVectors vectors,

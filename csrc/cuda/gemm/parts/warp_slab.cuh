@@ -13,7 +13,7 @@ struct WarpSlab {
   static constexpr int kPitch = COLUMNS + 32 / int(sizeof(Acc));  // rows 8 banks apart: no conflicts
   alignas(32) Acc sums[ROWS * kPitch];
 
-  static constexpr int kRows = ROWS;
+  static constexpr int kRows = ROWS, kColumns = COLUMNS;
 
   // Tiles of mma, (16, 8) each, of which those from `first` on are put.
   template <int M>
@@ -31,15 +31,6 @@ struct WarpSlab {
     }
   }
 
-  template <class T>
-  __device__ __forceinline__ void finish(const Gemm<T>& g, const Epilogue& epilogue, int64_t row0,
-                                         int64_t column0) {
-    with_stored_type(g.result, [&]<class Out>() {
-      finish_slab<Out, COLUMNS>(epilogue, sums, kPitch, inside(g.m, row0, ROWS), column0,
-                                inside(g.n, column0, COLUMNS));
-    });
-    __syncwarp();
-  }
   template <class T>
   __device__ __forceinline__ void store(const Gemm<T>& g, ResultVectors vectors, int64_t row0,
                                         int64_t column0) const {

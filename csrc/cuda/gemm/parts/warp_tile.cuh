@@ -8,6 +8,12 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
+// Leaves sums as they are.
+struct AsSummed {
+  template <class Out, class Row>
+  __device__ __forceinline__ void operator()(Row&&) const {}
+};
+
 // LanesM x LanesN lanes (8 x 4 unless told) of TM x TN sums. A lane's rows (and columns) come in runs of 16
 // bytes, the runs of the LanesM (LanesN) lanes side by side, so that a warp's 16-byte loads touch one
 // contiguous piece of a panel row.
@@ -74,9 +80,11 @@ struct WarpTile {
   // whatever its alignment. The stores are scalar and volatile: merged into 16-byte ones they would tie the
   // sums to aligned register quads in the main loop too.
   static constexpr int kSlabRows = 2 * kLanesM, kSlabPitch = kN + 1, kSlabWords = kSlabRows * kSlabPitch;
-  template <class Acc, class E>
-  __device__ __forceinline__ void store(const Output<Acc>& out, const E& epilogue, Word* slab, int64_t row0,
-                                        int64_t column0, int64_t m, int64_t n) const {
+  // finish.operator()<Out>(row_of) may change the sums of a piece, kSlabRows rows of the slab, before they
+  // are stored as elements of Out: line i of the piece is a part of row row_of(i) of C.
+  template <class Acc, class Finish = AsSummed>
+  __device__ __forceinline__ void store(const Output<Acc>& out, Word* slab, int64_t row0, int64_t column0,
+                                        int64_t m, int64_t n, const Finish& finish = {}) const {
     const int lane = int(threadIdx.x) % 32;
     volatile Word* mine = slab + lane_m() * kSlabPitch;
     FASTGEMM_UNROLL
@@ -90,9 +98,8 @@ struct WarpTile {
       __syncwarp();
       out.with_stored([&]<class Out>() {
         const int64_t first = row0 + i / kRun * kRun * kLanesM + i % kRun;
-        finish_lines<Out, kSlabRows, kN>(
-            epilogue, slab, kSlabPitch,
-            [&](int line) { return first + line % kLanesM * kRun + line / kLanesM; }, column0, m, n);
+        finish.template operator()<Out>(
+            [&](int line) { return first + line % kLanesM * kRun + line / kLanesM; });
         FASTGEMM_NO_UNROLL
         for (int half = 0; half < 2; ++half)  // the rows i, then the rows i + 1
           store_lines<Out>(out.result, slab + half * kLanesM * kSlabPitch + lane, first + half,

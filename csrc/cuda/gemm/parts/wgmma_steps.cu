@@ -4,15 +4,12 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-template <class G>
-WgmmaOperands<G> wgmma_operands(const G& g, int batch, int bm, int bn, Context& context) {
-  using T = typename G::Element;
+template <class T>
+WgmmaOperands<T> wgmma_operands(const Gemm<T>& g, int batch, int bm, int bn, Context& context) {
   RowCopies copies;
   const BoxOperands<T> operands(g, batch, copies, context);
-  G problem = g;
-  if constexpr (kFuses<G>) problem.epilogue = whole_pairs(g.epilogue, g, copies, context);
   copies.launch({}, context);
-  return {.problem = {.gemm = problem,
+  return {.problem = {.gemm = g,
                       .batch = batch,
                       .tiles = int(tile_grid(g.m, g.n, bm, bn, batch).grid.x),
                       .tiles_m = int(ceil_div(g.m, bm)),
@@ -25,15 +22,9 @@ WgmmaOperands<G> wgmma_operands(const G& g, int batch, int bm, int bn, Context& 
           .b_major = operands.b.major};
 }
 
-#define FASTGEMM_WGMMA_OPERANDS(G) \
-  template WgmmaOperands<G> wgmma_operands(const G&, int, int, int, Context&);
-FASTGEMM_WGMMA_OPERANDS(Gemm<float>)
-FASTGEMM_WGMMA_OPERANDS(Gemm<Half>)
-FASTGEMM_WGMMA_OPERANDS(Gemm<BFloat16>)
-FASTGEMM_WGMMA_OPERANDS(Gemm<int8_t>)
-FASTGEMM_WGMMA_OPERANDS(Layer<Gemm<float>>)
-FASTGEMM_WGMMA_OPERANDS(Layer<Gemm<Half>>)
-FASTGEMM_WGMMA_OPERANDS(Layer<Gemm<BFloat16>>)
-#undef FASTGEMM_WGMMA_OPERANDS
+template WgmmaOperands<float> wgmma_operands(const Gemm<float>&, int, int, int, Context&);
+template WgmmaOperands<Half> wgmma_operands(const Gemm<Half>&, int, int, int, Context&);
+template WgmmaOperands<BFloat16> wgmma_operands(const Gemm<BFloat16>&, int, int, int, Context&);
+template WgmmaOperands<int8_t> wgmma_operands(const Gemm<int8_t>&, int, int, int, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

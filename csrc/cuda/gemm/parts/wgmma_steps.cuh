@@ -16,9 +16,9 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-template <class G>  // Gemm<T>, Layer<Gemm<T>>
+template <class T>
 struct WgmmaProblem {
-  G gemm;
+  Gemm<T> gemm;
   int batch, tiles, tiles_m, tiles_n;  // tiles of a matrix
   int steps;                           // stages of a tile
   int batch_a, batch_b;                // 0 where the batch shares the operand
@@ -28,38 +28,34 @@ struct OperandMaps {
   TensorMap a, b;
 };
 
-template <class G>
+template <class T>
 struct WgmmaOperands {
-  WgmmaProblem<G> problem;
+  WgmmaProblem<T> problem;
   OperandMaps maps;
   Major a_major, b_major;
 };
 
 // Finds out how operands lie, copies those that the hardware cannot read, and makes their maps for tiles (bm,
 // bn).
-template <class G>
-WgmmaOperands<G> wgmma_operands(const G&, int batch, int bm, int bn, Context&);
+template <class T>
+WgmmaOperands<T> wgmma_operands(const Gemm<T>&, int batch, int bm, int bn, Context&);
 
-// What lies between a GemmProblem and a kernel for block tiles (BM, BN): launch.operator()<G, a_major,
-// b_major>(maps, problem) launches it. The operands of a layer lie along k (rules.h).
-template <int BM, int BN, class Launch>
+// What lies between a GemmProblem and a kernel for block tiles (BM, BN) and elements T:
+// launch.operator()<T, a_major, b_major>(maps, problem) launches it.
+template <int BM, int BN, class... T, class Launch>
 void run_wgmma_step(const GemmProblem& p, Context& context, Launch&& launch) {
-  run_layers<float, Half, BFloat16, int8_t>(p, context, [&]<class G>(const G& g, int batch) {
-    const WgmmaOperands<G> o = wgmma_operands(g, batch, BM, BN, context);
-    const auto run = [&]<Major a_major, Major b_major>() {
-      launch.template operator()<G, a_major, b_major>(o.maps, o.problem);
-    };
-    if constexpr (kFuses<G>)
-      run.template operator()<Major::k, Major::k>();
-    else
-      with_majors<typename G::Element>(o.a_major, o.b_major, run);
+  run_gemm<T...>(p, context, [&]<class E>(const Gemm<E>& g, int batch) {
+    const WgmmaOperands<E> o = wgmma_operands(g, batch, BM, BN, context);
+    with_majors<E>(o.a_major, o.b_major, [&]<Major a_major, Major b_major>() {
+      launch.template operator()<E, a_major, b_major>(o.maps, o.problem);
+    });
   });
 }
 
 // Calls body(tile) for every tile that this block of a persistent grid computes; producer and consumers walk
 // along the same list.
-template <class G, class Body>
-__device__ __forceinline__ void for_each_tile(const WgmmaProblem<G>& p, Body&& body) {
+template <class T, class Body>
+__device__ __forceinline__ void for_each_tile(const WgmmaProblem<T>& p, Body&& body) {
   for (int tile = int(blockIdx.x); tile < p.batch * p.tiles; tile += int(gridDim.x))
     body(TilePlace<16>(tile, p.tiles_m, p.tiles_n));
 }
@@ -71,9 +67,8 @@ struct OperandStage {
   using B = OperandTile<E, b_major, BN>;
 
   // One thread asks for stage `step` of the tile at (row, column); its bytes arrive at `full`.
-  template <class G>
   __device__ __forceinline__ static void load(unsigned char* stage, Barrier* full, const OperandMaps& maps,
-                                              const WgmmaProblem<G>& p, int batch, int row, int column,
+                                              const WgmmaProblem<T>& p, int batch, int row, int column,
                                               int step) {
     arrive_expecting(full, A::kBytes + B::kBytes);
     A::load(stage, &maps.a, full, row, step * A::kK, batch * p.batch_a);

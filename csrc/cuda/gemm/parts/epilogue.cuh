@@ -47,68 +47,8 @@ __device__ __forceinline__ float activated_sum(const Epilogue& e, int64_t row, i
   return activated<T>(e.activation, x);
 }
 
-// A problem G, which is a Gemm<T>, with an epilogue: a kernel that takes its problem as `class G` and stores
-// by g.store() multiplies either. alpha is 1.
-template <class G>
-struct Layer : G {
-  using Fuses = void;
-  Epilogue epilogue;
-
-  __device__ __forceinline__ Layer at_batch(int64_t index) const { return {G::at_batch(index), epilogue}; }
-  __device__ __forceinline__ float finished(int64_t row, int64_t column, float sum) const {
-    using R = decltype(G::result);
-    using T = typename G::Element;
-    if constexpr (R::kMayBeWide) {
-      if (this->result.wide) return activated_sum<float, T>(epilogue, row, column, sum);
-    }
-    return activated_sum<typename R::Stored, T>(epilogue, row, column, sum);
-  }
-  __device__ __forceinline__ void store(int64_t row, int64_t column, float sum) const {
-    this->result.store(row, column, finished(row, column, sum));
-  }
-};
-
-// Calls body(g), or body(layer) where there is an epilogue.
-template <class G, class Body>
-void with_layer(const G& g, const Epilogue& epilogue, Body&& body) {
-  using T = typename G::Element;
-  if constexpr (std::is_same_v<T, float> || kIsHalf<T>) {
-    if (epilogue.asked()) return body(Layer<G>{g, epilogue});
-  }
-  body(g);
-}
-template <class G>
-Epilogue epilogue_of(const G& g) {
-  if constexpr (kFuses<G>)
-    return g.epilogue;
-  else
-    return {};
-}
-
-// Of N sums of a thread in a row of C, in the columns column_of(0) to column_of(N - 1); nothing of those of a
-// plain G. They pass through N words of shared memory of its own, where a loop reaches them: as much code as
-// there are sums would take longer to fetch than to run. `shared` has THREADS * N words, which nobody reads
-// any more.
-template <int THREADS, int N, class G, class Acc, class Column>
-__device__ __forceinline__ void finish_sums(const G& g, Acc* shared, Acc (&sum)[N], int64_t row,
-                                            Column&& column_of) {
-  if constexpr (kFuses<G>) {
-    Acc* const mine = shared + threadIdx.x;  // neighbours in neighbouring banks
-    FASTGEMM_UNROLL
-    for (int j = 0; j < N; ++j) mine[j * THREADS] = sum[j];
-    FASTGEMM_NO_UNROLL
-    for (int j = 0; j < N; ++j) {
-      Acc& x = mine[j * THREADS];
-      if (row < g.m && column_of(j) < g.n) x = g.finished(row, column_of(j), x);
-    }
-    FASTGEMM_UNROLL
-    for (int j = 0; j < N; ++j) sum[j] = mine[j * THREADS];
-  }
-}
-
 // Of a warp's LINES of C in shared memory, from column0 on: line i is a part of row row_of(i). A __syncwarp()
-// comes before; a lane has the columns here that it has where 32 neighbours store a line. Without an epilogue
-// nothing is done.
+// comes before; a lane has the columns here that it has where 32 neighbours store a line.
 template <class Out, int LINES, int COLUMNS, class Row>
 __device__ __forceinline__ void finish_lines(const Epilogue& e, float* lines, int pitch, Row&& row_of,
                                              int64_t column0, int64_t m, int64_t n) {
@@ -119,9 +59,6 @@ __device__ __forceinline__ void finish_lines(const Epilogue& e, float* lines, in
     if (row < m && column < n) x = activated_sum<Out, Out>(e, row, column, x);
   }
 }
-template <class Out, int LINES, int COLUMNS, class Word, class Row>
-__device__ __forceinline__ void finish_lines(const NoEpilogue&, Word*, int, Row&&, int64_t, int64_t,
-                                             int64_t) {}
 
 // Of (rows, COLUMNS) sums of a warp in shared memory, from column0 on, of which `columns` lie in C, by short
 // activations. Bias is a row of Out. A __syncwarp() comes before and after.
@@ -173,15 +110,6 @@ template <int BIAS_BYTES, class Out, int R>
 __device__ __forceinline__ void finish_strip(const Epilogue& e, int column, int n, float (&sum)[R]) {
   const Out* const bias = static_cast<const Out*>(e.bias);
   finish_fragments<BIAS_BYTES>(e.activation, bias ? bias + column : nullptr, n - column, sum);
-}
-// Of a problem's strip; nothing of a plain G.
-template <class G, class Acc, int R>
-__device__ __forceinline__ void finish_columns(const G& g, Acc (&sum)[R], int64_t column) {
-  constexpr int kBiasBytes = R > 64 ? 16 : 8;  // where blocks share a multiprocessor, registers are few
-  if constexpr (kFuses<G>)
-    with_stored_type(g.result, [&]<class Out>() {
-      finish_strip<kBiasBytes, Out>(g.epilogue, int(column), int(g.n), sum);
-    });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

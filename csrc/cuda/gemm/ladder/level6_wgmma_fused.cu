@@ -1,0 +1,93 @@
+//   make sim KERNEL=wgmma_fused ARGS='--dtype bf16'
+//
+// Level 6 on Hopper, beside wgmma_overlapped: the epilogue of a layer in the kernel. All other rungs leave
+// activation(x W^T + bias) to a second kernel (parts/finish.cu). That pass costs a launch, and more traffic:
+//
+//   product, then a pass    sums to C in float32   C read in float32   results written in bfloat16
+//   here                                                               results written in bfloat16
+//
+// 10 bytes an element of C become 2, and the sums are rounded once either way. What changes from
+// wgmma_overlapped: when a tile is complete, each thread adds the bias to its sums and applies the activation
+// in registers (finish_tile()), and then stores them as before. The tensor cores wait meanwhile: gelu, of 14
+// instructions an element, takes some 4 % of a product with K = 4096. So fusion pays where K is short, or
+// where C is large beside the operands. A residual comes as the C that beta adds, which store_tile() reads.
+//
+// It applies the epilogue of layers whose operands lie along k and whose C lies by rows (fuses_in_fragments
+// in rules.h). Others come as plain products, and a pass follows.
+#include "cuda/device/activation.cuh"
+#include "cuda/gemm/parts/wgmma_tiles.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+constexpr int kBM = 128, kBN = 256;  // block tile
+constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
+constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
+
+struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
+  Boxes<2> boxes[kConsumerWarps];
+};
+
+// A thread's sums of a tile whose first column is `column`, of n in C. Of every four sums two are neighbours
+// in a row of C, and the other two stand 8 rows below them: they share two elements of the bias.
+template <class Out, class T>
+__device__ __forceinline__ void finish_tile(const Epilogue& e, float (&sum)[kBN / 2], int column, int64_t n) {
+  const Out* const bias = static_cast<const Out*>(e.bias);
+  column += WgmmaLayout<TensorCoreElement<T>>::c(fresh_lane(), 0).column;
+  with_activation(e.activation, [&]<Activation activation>() {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kBN / 2; i += 4) {
+      if (i % 16 == 0) __syncwarp();  // keeps the compiler from loading all of the bias first
+      FASTGEMM_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const int at = column + 2 * i + j;  // 8 columns from four to four sums
+        const float b = bias != nullptr && at < n ? widen(bias[at * e.bias_col_stride]) : 0.f;
+        sum[i + j] = short_activation<activation>(sum[i + j] + b);
+        sum[i + 2 + j] = short_activation<activation>(sum[i + 2 + j] + b);
+      }
+    }
+  });
+}
+
+template <class T, Major a_major, Major b_major>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    gemm_wgmma_fused_kernel(const __grid_constant__ OperandMaps maps, const __grid_constant__ TensorMap out,
+                            const __grid_constant__ WgmmaProblem<T> p, bool in_boxes,
+                            const __grid_constant__ Epilogue epilogue) {
+#if FASTGEMM_SM90A
+  using Stage = OperandStage<T, a_major, b_major, kBM, kBN>;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
+  shared->init(kConsumerWarps);
+  const int warp = warp_index();
+
+  if (warp >= kConsumerWarps) {
+    release_registers<40>();
+    if (warp == kConsumerWarps && elect_one()) load_tiles<Stage, kBM, kBN>(*shared, maps, p);
+    return;
+  }
+
+  claim_registers<232>();
+  Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
+  RingPosition<kStages> at{0, 0};
+  for_each_tile(p, [&](const TilePlace<16>& tile) {
+    multiply_tile<Stage>(sum, *shared, at, p.steps, warp / 4);
+    if (epilogue.asked())
+      with_stored_type(p.gemm.result,
+                       [&]<class Out>() { finish_tile<Out, T>(epilogue, sum, tile.column * kBN, p.gemm.n); });
+    store_tile<kBM, kBN>(shared->boxes[warp], out, in_boxes, p, sum, tile);
+  });
+  wait_stores_read<0>();  // the boxes live as long as the block
+#endif
+}
+
+}  // namespace
+
+void gemm_wgmma_fused(const GemmProblem& problem, Context& context) {
+  run_wgmma_step<kBM, kBN, float, Half, BFloat16>(
+      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+        launch_tiles<gemm_wgmma_fused_kernel<T, a_major, b_major>>(
+            "wgmma_fused", kBlocks, kThreads, sizeof(Shared), maps, p, context, problem.epilogue);
+      });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

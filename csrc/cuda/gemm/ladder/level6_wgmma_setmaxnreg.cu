@@ -1,0 +1,65 @@
+//   make sim KERNEL=wgmma_setmaxnreg ARGS='--dtype bf16'
+//
+// Level 6 on Hopper, fifth step: registers where they are needed. What changes from wgmma_boxes: the producer
+// warp is one of a warpgroup, four warps, which gives up registers (setmaxnreg) for the consumers to claim.
+//
+//   wgmma_boxes     9 warps of 96 registers, the producer, which needs few, among them
+//   here           12 warps begin with 80; then 8 consumers have 104, and the 4 others 32
+//
+// This step gains nothing: 64 x 128 sums take 64 registers of a thread, for which 96 were enough. It is there
+// because the next ones need it. 64 x 256 sums take 128 registers, and a multiprocessor gives each of 9 to 12
+// warps at most 168. The addresses of the store hardly fit beside them, and the rounded tile that
+// wgmma_specialized keeps, 64 registers more, does not.
+#include "cuda/gemm/parts/wgmma_tiles.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+constexpr int kBM = 128, kBN = 128;  // block tile
+constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
+constexpr int kStages = 3, kBlocks = 2;  // on a multiprocessor
+
+struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
+  Boxes<1> boxes[kConsumerWarps];
+};
+static_assert(kBlocks * (sizeof(Shared) + 1024) <= 228 << 10);
+
+template <class T, Major a_major, Major b_major>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    gemm_wgmma_setmaxnreg_kernel(const __grid_constant__ OperandMaps maps,
+                                 const __grid_constant__ TensorMap out,
+                                 const __grid_constant__ WgmmaProblem<T> p, bool in_boxes) {
+#if FASTGEMM_SM90A
+  using Stage = OperandStage<T, a_major, b_major, kBM, kBN>;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
+  shared->init(kConsumerWarps);
+  const int warp = warp_index();
+
+  if (warp >= kConsumerWarps) {
+    release_registers<32>();
+    if (warp == kConsumerWarps && elect_one()) load_tiles<Stage, kBM, kBN>(*shared, maps, p);
+    return;
+  }
+
+  claim_registers<104>();
+  Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
+  RingPosition<kStages> at{0, 0};
+  for_each_tile(p, [&](const TilePlace<16>& tile) {
+    multiply_tile<Stage>(sum, *shared, at, p.steps, warp / 4);
+    store_tile<kBM, kBN>(shared->boxes[warp], out, in_boxes, p, sum, tile);
+  });
+  wait_stores_read<0>();  // the boxes live as long as the block
+#endif
+}
+
+}  // namespace
+
+void gemm_wgmma_setmaxnreg(const GemmProblem& problem, Context& context) {
+  run_wgmma_step<kBM, kBN, float, Half, BFloat16, int8_t>(
+      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+        launch_tiles<gemm_wgmma_setmaxnreg_kernel<T, a_major, b_major>>("wgmma_setmaxnreg", kBlocks, kThreads,
+                                                                        sizeof(Shared), maps, p, context);
+      });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

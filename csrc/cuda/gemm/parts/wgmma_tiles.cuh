@@ -1,0 +1,119 @@
+// What the steps after wgmma_persistent have in common: the loops of its producer and of its consumers, as
+// they stand in level6_wgmma_persistent.cu, and the store of a tile by the tensor memory accelerator.
+//
+//   a warp's 16 rows of a tile, in boxes of 128 bytes (64 columns of bfloat16)
+//     sums -> box in shared memory, rounded -> TMA store -> 16 whole lines of C
+#pragma once
+
+#include "cuda/device/vector.cuh"
+#include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/wgmma_steps.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// The producer: one thread asks for the stages of all tiles of this block, in order.
+template <class Stage, int BM, int BN, class T, int STAGES, int STAGE_BYTES>
+__device__ __forceinline__ void load_tiles(StageRing<STAGES, STAGE_BYTES>& ring, const OperandMaps& maps,
+                                           const WgmmaProblem<T>& p) {
+  RingPosition<STAGES> at{0, 1};  // phase 1: a fresh stage counts as emptied
+  for_each_tile(p, [&](const TilePlace<16>& tile) {
+    for (int step = 0; step < p.steps; ++step, at.advance()) {
+      wait_phase(&ring.empty[at.stage], at.phase);
+      Stage::load(ring.stage[at.stage], &ring.full[at.stage], maps, p, tile.batch, tile.row * BM,
+                  tile.column * BN, step);
+    }
+  });
+}
+
+// A consumer warpgroup computes its 64 rows of a tile and leaves the ring to the next one.
+template <class Stage, class Acc, int R, int STAGES, int STAGE_BYTES>
+__device__ __forceinline__ void multiply_tile(Acc (&sum)[R], StageRing<STAGES, STAGE_BYTES>& ring,
+                                              RingPosition<STAGES>& at, int steps, int warpgroup) {
+  const bool leader = threadIdx.x % 32 == 0;
+  Barrier* before = nullptr;  // of the stage before this one
+  for (int step = 0; step < steps; ++step, at.advance()) {
+    wait_phase(&ring.full[at.stage], at.phase);
+    Stage::multiply(sum, ring.stage[at.stage], warpgroup, step > 0);
+    wgmma_wait<1>();
+    if (step > 0 && leader) arrive(before);
+    before = &ring.empty[at.stage];
+  }
+  wgmma_wait<0>(sum);
+  if (leader) arrive(before);  // the last stage is free for the next tile before this one is stored
+}
+
+// A warp's boxes in shared memory.
+template <int BOXES>
+struct alignas(1024) Boxes {
+  unsigned char box[BOXES][16 * 128];  // (16, 128 bytes), swizzled
+};
+
+// A warp stores its 16 rows of a tile, from (row, column) on, as elements of Out. It writes a box when the
+// TMA has read what the box held BOXES stores before.
+template <class Out, class T, int BOXES, int R>
+__device__ __forceinline__ void store_boxes(Boxes<BOXES>& boxes, const TensorMap& out, Accumulator<T> alpha,
+                                            const Accumulator<T> (&sum)[R], int row, int column, int batch) {
+  constexpr int kColumns = 128 / int(sizeof(Out)), kSums = 16 * kColumns / 32;  // of a box, of a lane
+  const bool elected = elect_one();
+  FASTGEMM_UNROLL
+  for (int box = 0; box < R / kSums; ++box) {
+    unsigned char* const to = boxes.box[box % BOXES];
+    wait_stores_read<BOXES - 1>();
+    __syncwarp();
+    const int lane = fresh_lane();  // no address of a box is kept in a register while a tile is multiplied
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kSums; i += 2) {
+      const Position at = WgmmaLayout<TensorCoreElement<T>>::c(lane, i);
+      const Accumulator<T>* const pair = &sum[box * kSums + i];
+      store_vector(to + swizzled<Swizzle::bytes128>(uint32_t(at.row * 128 + at.column * int(sizeof(Out)))),
+                   Vector<Out, 2>{{round_to<Out>(alpha * pair[0]), round_to<Out>(alpha * pair[1])}});
+    }
+    fence_async_shared();
+    __syncwarp();
+    if (!elected) continue;
+    store_box(&out, to, column + box * kColumns, row, batch);
+    commit_stores();
+  }
+}
+
+// Makes the map by which the TMA stores the result, where it can: beta = 0, rows of whole units of 16 bytes
+// that begin at multiples of 16 bytes. Other results are stored by store_sums().
+template <class T>
+bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
+  const Result<T>& r = g.result;
+  const int64_t bytes = r.out_bytes(), plane = batch == 1 ? g.m * r.row_stride : r.batch_stride;
+  const auto whole = [&](int64_t elements) { return elements * bytes % 16 == 0; };
+  if (r.beta != 0 || !is_aligned(static_cast<char*>(r.out), 16) || !whole(g.n) || !whole(r.row_stride) ||
+      !whole(plane) || r.row_stride < g.n || plane <= 0)
+    return false;
+  map = make_tensor_map({r.out, int(bytes), g.n, g.m, batch, r.row_stride * bytes, plane * bytes,
+                         128 / int(bytes), 16, Swizzle::bytes128});
+  return true;
+}
+
+// A warpgroup stores its 64 rows of a tile, each warp 16 of them: by boxes or, where the map does not exist,
+// as wgmma_persistent does.
+template <int BM, int BN, class T, int BOXES, int R>
+__device__ __forceinline__ void store_tile(Boxes<BOXES>& boxes, const TensorMap& out, bool in_boxes,
+                                           const WgmmaProblem<T>& p, const Accumulator<T> (&sum)[R],
+                                           const TilePlace<16>& tile) {
+  const int row = tile.row * BM, column = tile.column * BN, warp = warp_index();
+  if (!in_boxes) return store_sums(p.gemm.at_batch(tile.batch), sum, row + 64 * (warp / 4), column);
+  with_stored_type(p.gemm.result, [&]<class Out>() {
+    store_boxes<Out, T>(boxes, out, p.gemm.result.alpha, sum, row + 16 * warp, column, tile.batch);
+  });
+}
+
+// Launches a kernel of persistent blocks, `blocks` on a multiprocessor, that takes the map of its result.
+template <auto kernel, class T, class... More>
+void launch_tiles(const char* name, int blocks, int threads, size_t shared_bytes, const OperandMaps& maps,
+                  const WgmmaProblem<T>& p, Context& context, const More&... more) {
+  const int64_t tiles = int64_t{p.tiles} * p.batch;
+  const dim3 grid(unsigned(std::min<int64_t>(tiles, blocks * multiprocessors())));
+  TensorMap out{};
+  const bool in_boxes = map_result(out, p.gemm, p.batch);
+  launch<kernel>(name, {grid, dim3(unsigned(threads)), shared_bytes}, context)(maps, out, p, in_boxes,
+                                                                               more...);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
