@@ -32,7 +32,7 @@ from studies.tables import show
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MINUTES = 9.0
-LEAST_SHARE = 0.4  # of the usual seconds of a preset: with less it is not started
+LEAST_SHARE = 0.4  # a preset starts only with this share of its usual seconds left
 
 
 def line_of(rows: list[Measurement]) -> str:

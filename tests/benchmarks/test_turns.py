@@ -63,7 +63,7 @@ def test_a_decision_made_anew_at_every_change_of_shape_is_seen(monkeypatch):
 
     rows = measured_with(monkeypatch, forgetful)
     dearer = {line.way: line.dearer for line in turns.lines(rows)}
-    assert dearer["other"] > 8  # 2 ms in turn, 2 ms / 120 and some microseconds alone
+    assert dearer["other"] > 8  # in turn: 2 ms; alone: 2 ms / 120 and a few microseconds
 
 
 def test_a_way_that_is_wrong_is_noticed(monkeypatch):

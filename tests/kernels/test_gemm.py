@@ -203,7 +203,8 @@ def test_slices_with_leading_dimensions_and_offsets(kernel, dtype):
 
 
 def within_units(rows, cols, dtype, *, transposed=False):
-    """A matrix in rows of whole 16 bytes, the last of which extends beyond the matrix; and these rows."""
+    """A matrix inside of rows of 80 elements, which are whole units of 16 bytes. The last unit of a row may
+    reach beyond the matrix. Returns it and these rows."""
     around = poisoned(*((cols, 80) if transposed else (rows, 80)), dtype=dtype)
     matrix = around[:, :rows].t() if transposed else around[:, :cols]
     return matrix.copy_(random_tensor(rows, cols, dtype=dtype)), around

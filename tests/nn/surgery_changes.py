@@ -88,7 +88,7 @@ def _swap(parts: nn.Sequential, i: int, j: int) -> None:
     parts[i], parts[j] = parts[j], parts[i]
 
 
-# Each changes in place and returns None, or returns what takes the place.
+# Each function changes a module in place and returns None, or returns a replacement.
 CHANGES_OF_SEQUENTIALS: dict[str, Callable[[nn.Sequential, int, int], nn.Module | None]] = {
     "slice": lambda s, i, j: s[min(i, j) : max(i, j) + 1],
     "rest": lambda s, i, j: s[i:],

@@ -62,7 +62,7 @@ def test_kernels_that_store_both_triangles(shape, columns, dtype):
 
 
 def test_tiles_of_192_columns_that_store_both_triangles():
-    """Three boxes of a warp each: a GPU of 19 multiprocessors takes such tiles for 768 x 768."""
+    """Each warp stores three boxes. A GPU with 19 multiprocessors uses such tiles for 768 x 768."""
     a = matrix(768, 64, dtype=torch.bfloat16)
     with simulated_launches(19, count=False):
         assert is_symmetric(check_gemm(a, a.mT, **RUN))

@@ -1,4 +1,4 @@
-"""tools/ncu_check.py without a GPU: what it makes of a profiler's output, and of differences."""
+"""tools/ncu_check.py without a GPU: how it reads a profiler's output and reports differences."""
 
 from __future__ import annotations
 

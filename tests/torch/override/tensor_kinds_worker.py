@@ -1,7 +1,7 @@
 """test_tensor_kinds_patch.py runs this in a separate process: calls with tensors of a kind, inside and
 outside of a patch.
 
-Before each call it says which one comes, so that the parent knows what ended the process if something does.
+It prints the name of each call before the call, so that the parent knows which one ended the process.
 """
 
 from __future__ import annotations

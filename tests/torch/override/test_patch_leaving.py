@@ -84,7 +84,7 @@ def test_left_in_another_thread(way, device):
 
 
 def test_an_exception_that_passes_is_kept(device):
-    """The error of leaving names it as its context."""
+    """The error of leaving a patch has that exception as its context."""
     patch = fastgemm.patch()
 
     def leave_with_an_exception():
