@@ -200,7 +200,7 @@ class Family:
 
     def compiled(self) -> dict[str, Any]:
         """The same, compiled."""
-        torch._dynamo.reset()  # code made for the other type counts towards a limit
+        torch._dynamo.reset()  # code of the other type would count towards torch.compile's limit
         plain, converted = (torch.compile(x, dynamic=False) for x in (self.plain, self.converted))
         return {TORCH: plain, PATCH: plain, CONVERT: converted}
 

@@ -41,7 +41,7 @@ class Linear(torch.nn.Linear):
 
     Parameters, initialization and ``state_dict`` are those of ``torch.nn.Linear``, which it is a kind of.
 
-    What fastgemm does not take is multiplied by ``torch.nn.functional.linear``, with its result or its error:
+    ``torch.nn.functional.linear`` computes all products that fastgemm does not take, or raises its own error:
     nested, sparse, quantized, mkldnn and named tensors, int8 and other types that :func:`linear` does not
     list, operands that are not of one dtype (but those that autocast casts to one), other devices than CPU and
     CUDA, and tensor subclasses that override ``__torch_function__`` or ``__torch_dispatch__`` (but ``DTensor``).

@@ -16,7 +16,7 @@ from .timing import CpuTimer, Timer
 
 BASELINE, COPY, LIMIT = "torch", "copy", "limit"
 REFUSAL = "cannot run"  # in the error of a kernel or level that does not take a problem
-LONG = 0.01  # seconds, of an estimate that is checked by another
+LONG = 0.01  # seconds; an estimate above this is checked by a second one
 
 # On a GPU a kernel of a sweep is timed up to this many seconds a run, or for as long as torch takes; the ladder
 # of one problem has more patience.
