@@ -1,4 +1,5 @@
-// Applies the epilogue of a product in a separate pass (core/epilogue_pass.h), after kernels that do not apply it.
+// Applies the epilogue of a product in a separate pass (core/epilogue_pass.h), after kernels that do not
+// apply it.
 #include <algorithm>
 
 #include "core/epilogue_pass.h"
