@@ -34,7 +34,7 @@ MOST_DIMENSIONS = 64
 WIDTHS = (1, 2, 4, 8, 16)  # bytes
 
 
-def _require(holds: Any, text: Callable[[], str]) -> None:
+def _require(holds: Any, text: Callable[..., str]) -> None:
     torch._check_value(holds, lambda: f"fastgemm: {text()}")
 
 
