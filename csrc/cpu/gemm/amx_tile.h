@@ -68,6 +68,16 @@ FASTGEMM_INLINE void load_tile(const void* base, int64_t stride) {
 #endif
 }
 
+// The same of what is read once while it is in L1: it takes no room there from what is read again.
+template <int Tile>
+FASTGEMM_INLINE void load_tile_once(const void* base, int64_t stride) {
+#if defined(FASTGEMM_AMX_EMULATE)
+  amx_emulation::load(Tile, base, stride);
+#else
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(base), "r"(stride), "i"(Tile) : "memory");
+#endif
+}
+
 template <int Tile>
 FASTGEMM_INLINE void store_tile_register(void* base, int64_t stride) {
 #if defined(FASTGEMM_AMX_EMULATE)

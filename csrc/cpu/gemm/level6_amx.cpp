@@ -4,10 +4,9 @@
 // (16384 in int8) in 16 cycles: 8 or 16 times the rate of level 5's fma. What it multiplies are tiles of
 // 16 rows by 64 bytes. C is 2 x 2 tiles, A two tiles and B two: four products for four tile loads, which
 // is all eight tile registers. The signed product needs no offset in int8.
-#include "cpu/gemm/amx_tile.h"
+#include "cpu/gemm/amx_engine.h"
 #include "cpu/gemm/dot_packing.h"
 #include "cpu/gemm/levels.h"
-#include "cpu/gemm/run_engine.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
@@ -23,8 +22,8 @@ struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
   static constexpr int kUnits = kTileBytes / sizeof(Unit);
   static constexpr int kMR = Base::kMR, kNR = Base::kNR;
   static constexpr int kGroup = kUnits * Packing::kGroup;
-  // Four tile loads take as long from L1 as the four products; so a panel of B (32 KiB) must stay in the
-  // 48 KiB of L1 that every processor with AMX has, and only A comes from L2.
+  // Four products take 64 cycles, four tile loads 36 from L1 and 80 from L2: so a micro-panel of B (32 KiB)
+  // must stay in the 48 KiB of L1 that every processor with AMX has, and only A comes from L2.
   static constexpr int kKC = 16 * kGroup;
   static constexpr bool kPartialRows = false;
 
@@ -48,14 +47,16 @@ struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
     for (int64_t u = ceil_div(k, Packing::kGroup) * kNR; u < panel_units_b(k); ++u) panel[u] = 0;
   }
 
-  static void micro_kernel(const MicroTile<AmxTraits>& t) {
+  // Calls between(step) at each k-step: what it does costs nothing as long as the tile unit has work.
+  template <class Between>
+  static FASTGEMM_INLINE void micro_kernel(const AmxTile<AmxTraits>& t, Between&& between) {
     constexpr int half_c = kTileRows, half_b = kUnits, half_a = kTileRows * kUnits;
-    const int64_t stride_c = t.ldc * sizeof(*t.c);
-    if (t.accumulate) {
-      load_tile<0>(t.c, stride_c);
-      load_tile<1>(t.c + half_c, stride_c);
-      load_tile<2>(t.c + half_c * t.ldc, stride_c);
-      load_tile<3>(t.c + half_c * t.ldc + half_c, stride_c);
+    constexpr int64_t stride_c = kNR * sizeof(*t.to);
+    if (t.from) {
+      load_tile<0>(t.from, stride_c);
+      load_tile<1>(t.from + half_c, stride_c);
+      load_tile<2>(t.from + half_c * kNR, stride_c);
+      load_tile<3>(t.from + half_c * kNR + half_c, stride_c);
     } else {
       zero_tile<0>();
       zero_tile<1>();
@@ -64,20 +65,21 @@ struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
     }
     const Unit* a = t.a;
     const Unit* b = t.b;
-    for (int64_t k = 0; k < t.k; k += kGroup, a += kMR * kUnits, b += kNR * kUnits) {
-      load_tile<4>(a, kTileBytes);
+    for (int64_t step = 0; step < t.steps; ++step, a += kMR * kUnits, b += kNR * kUnits) {
+      load_tile_once<4>(a, kTileBytes);
       load_tile<6>(b, 2 * kTileBytes);
       multiply_tiles<0, 4, 6, Element>();
       load_tile<7>(b + half_b, 2 * kTileBytes);
       multiply_tiles<1, 4, 7, Element>();
-      load_tile<5>(a + half_a, kTileBytes);
+      load_tile_once<5>(a + half_a, kTileBytes);
       multiply_tiles<2, 5, 6, Element>();
       multiply_tiles<3, 5, 7, Element>();
+      between(step);
     }
-    store_tile_register<0>(t.c, stride_c);
-    store_tile_register<1>(t.c + half_c, stride_c);
-    store_tile_register<2>(t.c + half_c * t.ldc, stride_c);
-    store_tile_register<3>(t.c + half_c * t.ldc + half_c, stride_c);
+    store_tile_register<0>(t.to, stride_c);
+    store_tile_register<1>(t.to + half_c, stride_c);
+    store_tile_register<2>(t.to + half_c * kNR, stride_c);
+    store_tile_register<3>(t.to + half_c * kNR + half_c, stride_c);
   }
 
   static void enter() { configure_tiles(); }
@@ -113,6 +115,12 @@ struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
 };
 
 }  // namespace
+
+template <class Packing, class Out>
+struct EngineOf<AmxTraits<Packing>, Out> {
+  using Type = AmxEngine<AmxTraits<Packing>, Out>;
+};
+
 }  // namespace fastgemm::FASTGEMM_ISA
 
 namespace fastgemm {

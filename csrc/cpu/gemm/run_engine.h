@@ -23,6 +23,12 @@ Product<Traits, Out> product_of(const GemmProblem& p, int64_t batch) {
   return q;
 }
 
+// What runs the five loops: a kernel may have its own.
+template <class Traits, class Out>
+struct EngineOf {
+  using Type = Engine<Traits, Out>;
+};
+
 // Few tiles and a long k: each thread takes a part of k and sums into its own (m, n) buffer; the buffers
 // are added in order, so that the result does not depend on timing. Products of one shape, each in turn,
 // share the memory.
@@ -66,7 +72,7 @@ class SplitK {
   }
 
  private:
-  Engine<Traits, Acc> engine_;
+  typename EngineOf<Traits, Acc>::Type engine_;
   int splits_;
   int64_t sums_bytes_, scratch_bytes_;
 };
@@ -102,7 +108,7 @@ template <class Traits, class Out>
 void run_routes(const GemmProblem& p, Context& ctx) {
   const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
   // The five loops sum in blocks of k that k alone fixes; the other routes are taken for some m.
-  if (p.invariant) return run_batch<Engine<Traits, Out>, Traits, Out>(p, ctx, threads);
+  if (p.invariant) return run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, threads);
   if constexpr (!kIsComplex<typename Traits::Element>) {
     if (run_few_rows<typename Traits::Element, Out>(p, ctx, threads)) return;
   }
@@ -117,7 +123,7 @@ void run_routes(const GemmProblem& p, Context& ctx) {
     for (int64_t i = 0; i < p.batch && !stopped(ctx); ++i)
       split.run(product_of<Traits, Out>(p, i), ctx, scratch);
   } else {
-    run_batch<Engine<Traits, Out>, Traits, Out>(p, ctx, threads);
+    run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, threads);
   }
 }
 
@@ -139,7 +145,8 @@ void run_engine(const GemmProblem& p, Context& ctx) {
 }
 template <class Traits>
 void run_single_thread(const GemmProblem& p, Context& ctx) {
-  with_out<Traits>(p, [&]<class Out>() { run_batch<Engine<Traits, Out>, Traits, Out>(p, ctx, 1); });
+  with_out<Traits>(
+      p, [&]<class Out>() { run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, 1); });
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA
