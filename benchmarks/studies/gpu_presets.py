@@ -31,7 +31,7 @@ STEPS = {  # of levels 5 and 6, as they are read; the last one of each is the ro
     FP32: ("cp_async", "producer_warp", "producer_warp_wide", "warp_specialized"),
     BF16: (
         *("wmma", "mma_ldmatrix", "wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_boxes"),
-        *("wgmma_setmaxnreg", "wgmma_wide", "wgmma_deep", "wgmma_overlapped", "wgmma_specialized"),
+        *("wgmma_wide", "wgmma_deep", "wgmma_overlapped", "wgmma_setmaxnreg", "wgmma_specialized"),
     ),
 }
 CUBLAS = Library("cublasGemmEx", gemm_ex_int8)

@@ -382,7 +382,7 @@ GEMM = {
         )
         for name, operands, stages, kilobytes, idea in (
             ("wgmma_boxes", [BOX_OF_A, BOXES_OF_B], 3, 32, "results in whole lines, past the threads"),
-            ("wgmma_setmaxnreg", [BOX_OF_A, BOXES_OF_B], 3, 32, "the same accesses, other registers"),
+            ("wgmma_setmaxnreg", WIDE_BOXES, 4, 48, "the same accesses, other registers"),
             ("wgmma_wide", WIDE_BOXES, 3, 48, "half as many boxes of A"),
             ("wgmma_deep", WIDE_BOXES, 4, 48, "the same boxes, a third more of them on their way"),
             (

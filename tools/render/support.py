@@ -15,7 +15,7 @@ from .spec import Column, Table, quoted
 # Kernels that are not named here follow in the table's order.
 READING = (
     *("wmma", "mma_ldmatrix", "mma_sync", "dmma", "dmma_m8n8k4", "wgmma", "wgmma_ring", "wgmma_persistent"),
-    *("wgmma_boxes", "wgmma_setmaxnreg", "wgmma_wide", "wgmma_deep", "wgmma_overlapped", "wgmma_fused"),
+    *("wgmma_boxes", "wgmma_wide", "wgmma_deep", "wgmma_overlapped", "wgmma_setmaxnreg", "wgmma_fused"),
     "wgmma_specialized",
     *("bf16x6", "bf16x6_fused", "bf16x3", "fp16x3", "int8x10", "int16x4", "crt"),
     *("skinny", "narrow", "split_k", "small_tile", "batched", "direct", "symmetric"),

@@ -1,6 +1,6 @@
 //   make sim KERNEL=wgmma_deep ARGS='--dtype bf16'
 //
-// Level 6 on Hopper, seventh step: more bytes on their way. What changes from wgmma_wide: the ring has four
+// Level 6 on Hopper, sixth step: more bytes on their way. What changes from wgmma_wide: the ring has four
 // stages instead of three. While one stage is multiplied, 144 KB are being copied instead of 96 KB. The
 // consumers wait less often for a copy that comes late, and while they store a tile, the producer fills four
 // stages of the next one.
@@ -10,7 +10,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kBM = 128, kBN = 256;  // block tile
-constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
+constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 32;
 constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
 
 struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
@@ -28,13 +28,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   shared->init(kConsumerWarps);
   const int warp = warp_index();
 
-  if (warp >= kConsumerWarps) {
-    release_registers<40>();
-    if (warp == kConsumerWarps && elect_one()) load_tiles<Stage, kBM, kBN>(*shared, maps, p);
+  if (warp == kConsumerWarps) {
+    if (elect_one()) load_tiles<Stage, kBM, kBN>(*shared, maps, p);
     return;
   }
 
-  claim_registers<232>();
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};
   for_each_tile(p, [&](const TilePlace<16>& tile) {

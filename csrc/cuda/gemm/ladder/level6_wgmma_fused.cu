@@ -28,20 +28,22 @@ struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
   Boxes<2> boxes[kConsumerWarps];
 };
 
-// A thread's sums of a tile whose first column is `column`, of n in C. Of every four sums two are neighbours
-// in a row of C, and the other two stand 8 rows below them: they share two elements of the bias.
+// A thread's sums of a tile whose first column is `column`, of `columns` in C. Of every four sums two are
+// neighbours in a row of C, and the other two stand 8 rows below them: they share two elements of the bias.
 template <class Out, class T>
-__device__ __forceinline__ void finish_tile(const Epilogue& e, float (&sum)[kBN / 2], int column, int64_t n) {
+__device__ __forceinline__ void finish_tile(const Epilogue& e, float (&sum)[kBN / 2], int column,
+                                            int columns) {
+  const int stride = int(e.bias_col_stride);
   const Out* const bias = static_cast<const Out*>(e.bias);
   column += WgmmaLayout<TensorCoreElement<T>>::c(fresh_lane(), 0).column;
   with_activation(e.activation, [&]<Activation activation>() {
     FASTGEMM_UNROLL
     for (int i = 0; i < kBN / 2; i += 4) {
-      if (i % 16 == 0) __syncwarp();  // keeps the compiler from loading all of the bias first
+      if (i % 8 == 0) __syncwarp();  // keeps the compiler from loading all of the bias first
       FASTGEMM_UNROLL
       for (int j = 0; j < 2; ++j) {
         const int at = column + 2 * i + j;  // 8 columns from four to four sums
-        const float b = bias != nullptr && at < n ? widen(bias[at * e.bias_col_stride]) : 0.f;
+        const float b = bias != nullptr && at < columns ? widen(bias[at * stride]) : 0.f;
         sum[i + j] = short_activation<activation>(sum[i + j] + b);
         sum[i + 2 + j] = short_activation<activation>(sum[i + 2 + j] + b);
       }
@@ -72,8 +74,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for_each_tile(p, [&](const TilePlace<16>& tile) {
     multiply_tile<Stage>(sum, *shared, at, p.steps, warp / 4);
     if (epilogue.asked())
-      with_stored_type(p.gemm.result,
-                       [&]<class Out>() { finish_tile<Out, T>(epilogue, sum, tile.column * kBN, p.gemm.n); });
+      with_stored_type(p.gemm.result, [&]<class Out>() {
+        finish_tile<Out, T>(epilogue, sum, tile.column * kBN, int(p.gemm.n));
+      });
     store_tile<kBM, kBN>(shared->boxes[warp], out, in_boxes, p, sum, tile);
   });
   wait_stores_read<0>();  // the boxes live as long as the block

@@ -1,21 +1,20 @@
 //   make sim KERNEL=wgmma_overlapped ARGS='--dtype bf16'
 //
-// Level 6 on Hopper, eighth step: stores that overlap. What changes from wgmma_deep: a warp has two boxes,
+// Level 6 on Hopper, seventh step: stores that overlap. What changes from wgmma_deep: a warp has two boxes,
 // and writes one while the tensor memory accelerator reads the other.
 //
 //   sums -> box 0 -> TMA store ------------>                    columns 0 to 63 of C (bfloat16)
 //           sums -> box 1 -> TMA store ------------>            columns 64 to 127
 //                   wait until box 0 is read, sums -> box 0 -> TMA store ...
 //
-// What is left for wgmma_specialized: it stores boxes between the products of the next tile, also those of
-// results that the TMA cannot store (map_result()), and cuts the tiles of the last wave.
+// The last boxes of a tile are on their way while the next tile is multiplied.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kBM = 128, kBN = 256;  // block tile
-constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
+constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 32;
 constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
 
 struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
@@ -34,13 +33,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   shared->init(kConsumerWarps);
   const int warp = warp_index();
 
-  if (warp >= kConsumerWarps) {
-    release_registers<40>();
-    if (warp == kConsumerWarps && elect_one()) load_tiles<Stage, kBM, kBN>(*shared, maps, p);
+  if (warp == kConsumerWarps) {
+    if (elect_one()) load_tiles<Stage, kBM, kBN>(*shared, maps, p);
     return;
   }
 
-  claim_registers<232>();
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};
   for_each_tile(p, [&](const TilePlace<16>& tile) {

@@ -1,26 +1,27 @@
 //   make sim KERNEL=wgmma_setmaxnreg ARGS='--dtype bf16'
 //
-// Level 6 on Hopper, fifth step: registers where they are needed. What changes from wgmma_boxes: the producer
-// warp is one of a warpgroup, four warps, which gives up registers (setmaxnreg) for the consumers to claim.
+// Level 6 on Hopper, eighth step: registers where they are needed. What changes from wgmma_overlapped: the
+// producer warp is one of a warpgroup, four warps, which gives up registers (setmaxnreg) for the consumers to
+// claim.
 //
-//   wgmma_boxes     9 warps of 96 registers, the producer, which needs few, among them
-//   here           12 warps begin with 80; then 8 consumers have 104, and the 4 others 32
+//   wgmma_overlapped    9 warps of 168 registers, the producer, which needs few, among them
+//   here               12 warps begin with 168; then 8 consumers have 232, and the 4 others 40
 //
-// This step gains nothing: 64 x 128 sums take 64 registers of a thread, for which 96 were enough. It is there
-// because the next ones need it. 64 x 256 sums take 128 registers, and a multiprocessor gives each of 9 to 12
-// warps at most 168. The addresses of the store hardly fit beside them, and the rounded tile that
-// wgmma_specialized keeps, 64 registers more, does not.
+// This step gains nothing: 64 x 256 sums take 128 registers of a thread, for which 168 are just enough. It is
+// there because wgmma_specialized needs it, which keeps a rounded tile in another 64 registers and stores it
+// between the products of the next one, also where the TMA cannot (map_result()). It gives the other three
+// warps of the producer's warpgroup work, too, and cuts the tiles of the last wave.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kBM = 128, kBN = 128;  // block tile
+constexpr int kBM = 128, kBN = 256;  // block tile
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
-constexpr int kStages = 3, kBlocks = 2;  // on a multiprocessor
+constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
 
 struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
-  Boxes<1> boxes[kConsumerWarps];
+  Boxes<2> boxes[kConsumerWarps];
 };
 static_assert(kBlocks * (sizeof(Shared) + 1024) <= 228 << 10);
 
@@ -36,12 +37,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int warp = warp_index();
 
   if (warp >= kConsumerWarps) {
-    release_registers<32>();
+    release_registers<40>();
     if (warp == kConsumerWarps && elect_one()) load_tiles<Stage, kBM, kBN>(*shared, maps, p);
     return;
   }
 
-  claim_registers<104>();
+  claim_registers<232>();
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};
   for_each_tile(p, [&](const TilePlace<16>& tile) {

@@ -1,22 +1,21 @@
 //   make sim KERNEL=wgmma_wide ARGS='--dtype bf16'
 //
-// Level 6 on Hopper, sixth step: wider tiles. What changes from wgmma_setmaxnreg: the block tile is 128 x
-// 256, and one wgmma multiplies 64 x 256 sums.
+// Level 6 on Hopper, fifth step: wider tiles. What changes from wgmma_boxes: the block tile is 128 x 256, and
+// one wgmma multiplies 64 x 256 sums.
 //   - A tile's rows of A are used for 256 columns instead of 128. A stage of 48 KB serves as many products as
 //     two stages of 32 KB did: a quarter less is copied for each product.
 //   - The tensor cores read an operand from shared memory for each instruction: 64 rows of A and 256 columns
 //     of B, where two instructions of 128 columns read the rows twice.
 //
-// 64 x 256 sums take 128 registers of a thread, and the consumers claim 232 (one block has 12 warps of 168 to
-// share). So one block fits on a multiprocessor, and nothing multiplies while it stores a tile. The next two
-// steps use the shared memory that the second block had.
+// 64 x 256 sums take 128 registers of a thread, so one block fits on a multiprocessor, and nothing multiplies
+// while it stores a tile. The next two steps use the shared memory that the second block had.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kBM = 128, kBN = 256;  // block tile
-constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
+constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 32;
 constexpr int kStages = 3, kBlocks = 1;  // on a multiprocessor
 
 struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
@@ -34,13 +33,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   shared->init(kConsumerWarps);
   const int warp = warp_index();
 
-  if (warp >= kConsumerWarps) {
-    release_registers<40>();
-    if (warp == kConsumerWarps && elect_one()) load_tiles<Stage, kBM, kBN>(*shared, maps, p);
+  if (warp == kConsumerWarps) {
+    if (elect_one()) load_tiles<Stage, kBM, kBN>(*shared, maps, p);
     return;
   }
 
-  claim_registers<232>();
   Accumulator<T> sum[kBN / 2];  // (64, BN) of the warpgroup
   RingPosition<kStages> at{0, 0};
   for_each_tile(p, [&](const TilePlace<16>& tile) {
