@@ -21,6 +21,9 @@
 //     static constexpr int kGroup;               // k-blocks are multiples of it (but the last, which packing fills up)
 //     static constexpr int kKC;                  // depth of a k-block
 //     static int64_t k_depth();                  // instead, where it depends on the processor; may be left out
+//     static constexpr int kPackDepth;           // how deep a part of each panel of B is packed at a time, where
+//                                                // rows of B are contiguous; may be left out
+//     static constexpr bool kReadsInPlace;       // micro_kernel<true> reads operands that are not packed
 //     static constexpr bool kPartialRows;        // the micro-kernel may write fewer than kMR rows
 //     static int64_t panel_units_a(int64_t k);   // room of a panel k deep; a kernel that needs sums of rows or
 //     static int64_t panel_units_b(int64_t k);   // columns keeps them behind its panel
@@ -54,7 +57,7 @@ struct MicroTile {
   typename Traits::Acc* c;
   int64_t ldc;
   bool accumulate;  // += instead of =
-  // Strides of operands that are read where they lie, without packing (in_place.h only).
+  // Strides of operands of which one at least is read where it lies, for micro_kernel<true>.
   int64_t a_rs, a_ks, b_ks;
 };
 
@@ -142,9 +145,10 @@ class Engine {
         if (stopped(ctx)) return;
         const int64_t panels = ceil_div(columns.size(), NR) * k_blocks.size();
         const int64_t shares = threads_ == 1 ? 1 : min<int64_t>(panels, 4 * threads_);
-        deal(ctx, shares, [&](int64_t share, int64_t) {
-          pack_b(p, columns, k_blocks, packed_b, part(panels, 1, shares, share));
-        });
+        if (!b_in_place(p))
+          deal(ctx, shares, [&](int64_t share, int64_t) {
+            pack_b(p, columns, k_blocks, packed_b, part(panels, 1, shares, share));
+          });
         deal(ctx, grid_m_ * row_blocks_ * grid_n_, [&](int64_t cell, int64_t task) {
           UnitA* packed_a = reinterpret_cast<UnitA*>(base + task * a_bytes_);
           compute(p, columns, k_blocks, packed_a, packed_b, sums, cell, ctx);
@@ -170,6 +174,17 @@ class Engine {
     if constexpr (requires { Traits::k_depth(); }) return Traits::k_depth();
     return Traits::kKC;
   }
+  int64_t pack_depth() const {
+    if constexpr (requires { Traits::kPackDepth; }) return Traits::kPackDepth;
+    return kc_;
+  }
+  // Whether B is read where it lies: it is whole panels wide, and its rows are so short that the panel stays
+  // on few pages.
+  static bool b_in_place(const Problem& p) {
+    constexpr int64_t kShortRow = 512;  // bytes
+    if constexpr (!requires { requires Traits::kReadsInPlace; }) return false;
+    return p.b_cs == 1 && p.n % NR == 0 && p.b_rs >= p.n && p.b_rs * int64_t{sizeof(Element)} <= kShortRow;
+  }
   static int64_t panel_bytes(int64_t units, int64_t unit) { return round_up(units * unit, 64); }
   int64_t a_panel_bytes() const { return panel_bytes(Traits::panel_units_a(kc_), sizeof(UnitA)); }
   int64_t b_panel_bytes() const { return panel_bytes(Traits::panel_units_b(kc_), sizeof(UnitB)); }
@@ -193,13 +208,18 @@ class Engine {
 
   void pack_b(const Problem& p, Range columns, Range k_blocks, UnitB* packed, Range mine) const {
     const int64_t panels = ceil_div(columns.size(), NR);
-    for (int64_t i = mine.begin; i < mine.end; ++i) {
-      const Range k = k_range(p, k_blocks.begin + i / panels);
-      const int64_t j = columns.begin + i % panels * NR;
-      Traits::pack_b(packed + i * b_panel_stride(), p.b + k.begin * p.b_rs + j * p.b_cs, p.b_cs, p.b_rs,
-                     p.n - j, k.size());
-      if constexpr (kIsComplex<Element>) {
-        if (p.conjugates_b) Traits::template conjugate<NR>(packed + i * b_panel_stride(), k.size());
+    const int64_t depth = p.b_cs == 1 ? pack_depth() : kc_;
+    for (int64_t part = 0; part < kc_; part += depth) {
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        const Range block = k_range(p, k_blocks.begin + i / panels);
+        const Range k{block.begin + part, min(block.end, block.begin + part + depth)};
+        if (k.size() <= 0) continue;
+        const int64_t j = columns.begin + i % panels * NR;
+        UnitB* panel = packed + i * b_panel_stride() + part / Traits::kGroup * NR;
+        Traits::pack_b(panel, p.b + k.begin * p.b_rs + j * p.b_cs, p.b_cs, p.b_rs, p.n - j, k.size());
+        if constexpr (kIsComplex<Element>) {
+          if (p.conjugates_b) Traits::template conjugate<NR>(panel, k.size());
+        }
       }
     }
   }
@@ -223,15 +243,15 @@ class Engine {
           if (p.conjugates_a) Traits::template conjugate<MR>(panel, k.size());
         }
       }
-      macro_kernel(p, {rows, columns, mine, k.size(), block == 0, block == k_blocks_ - 1}, packed_a, b, sums,
-                   ctx);
+      macro_kernel(p, {rows, columns, mine, k.begin, k.size(), block == 0, block == k_blocks_ - 1}, packed_a,
+                   b, sums, ctx);
     }
   }
 
   struct Block {
     Range rows, columns;  // of C; columns: of the packed block of B
     Range panels;         // this cell's part of them
-    int64_t k;
+    int64_t k_begin, k;
     bool first, last;  // k-block
   };
 
@@ -239,6 +259,7 @@ class Engine {
   void macro_kernel(const Problem& p, const Block& block, const UnitA* packed_a, const UnitB* packed_b,
                     Acc* sums, Context& ctx) const {
     const int64_t a_panels = ceil_div(block.rows.size(), MR);
+    const bool in_place = b_in_place(p);
     Pace pace;
     Traits::enter();
     for (int64_t group = block.panels.begin; group < block.panels.end; group += group_) {
@@ -254,6 +275,10 @@ class Engine {
           MicroTile<Traits> t;
           t.a = packed_a + ir * a_panel_stride();
           t.b = packed_b + jr * b_panel_stride();
+          t.b_ks = 0;
+          if constexpr (requires { requires Traits::kReadsInPlace; }) {
+            if (in_place) t.b = p.b + block.k_begin * p.b_rs + j, t.b_ks = p.b_rs, t.a_rs = 1, t.a_ks = MR;
+          }
           t.k = block.k;
           t.rows = static_cast<int>(min(MR, block.rows.end - i));
           t.cols = static_cast<int>(min(NR, block.columns.end - j));
@@ -262,6 +287,13 @@ class Engine {
       }
     }
     Traits::leave();
+  }
+
+  static void multiply(const MicroTile<Traits>& t) {
+    if constexpr (requires { requires Traits::kReadsInPlace; }) {
+      if (t.b_ks != 0) return Traits::template micro_kernel<true>(t);
+    }
+    Traits::micro_kernel(t);
   }
 
   // One C tile: straight into C where that is all there is to do, else through a buffer and the epilogue.
@@ -275,7 +307,7 @@ class Engine {
         t.ldc = nc_;
         t.c = sums + i * nc_ + (j - block.columns.begin);
         t.accumulate = !block.first;
-        Traits::micro_kernel(t);
+        multiply(t);
         if (block.last) store_tile(t.c, t.ldc, rows, t.cols, p.alpha, p.beta, o);
         return;
       }
@@ -286,14 +318,14 @@ class Engine {
         t.ldc = o.ld;
         t.c = o.out;
         t.accumulate = !block.first;
-        return Traits::micro_kernel(t);
+        return multiply(t);
       }
     }
     alignas(64) Acc tile[MR * NR];
     t.ldc = NR;
     t.c = tile;
     t.accumulate = false;
-    Traits::micro_kernel(t);
+    multiply(t);
     if (o.finishes) return finish_tile(tile, rows, t.cols, p, block, o);
     if (!block.first) {  // only reached where C itself holds the sums of the k-blocks before
       o.c = o.out;

@@ -19,6 +19,8 @@ namespace {
 template <class Packing, int MR, class Multiply>
 struct Pipelined : RegisterTraits<Pipelined<Packing, MR, Multiply>, Packing, MR, 2, Multiply> {
   static constexpr int kAhead = 16, kLastSteps = 32, kLine = 64;
+  // B is packed 16 rows at a time, over all panels: by panels, each row would be another page.
+  static constexpr int kPackDepth = 16 * Pipelined::kGroup;
 
   static int64_t k_depth() {
     constexpr size_t kLargeL2 = 5 << 18;  // Ice Lake's 1.25 MiB
@@ -31,9 +33,12 @@ struct Pipelined : RegisterTraits<Pipelined<Packing, MR, Multiply>, Packing, MR,
     for (int i = 0; i < COUNT; i += kLine / static_cast<int>(sizeof(T))) __builtin_prefetch(p + i, 0, 3);
   }
   template <class Unit>
-  static FASTGEMM_INLINE void prefetch_panels(const Unit* a, const Unit* b) {
+  static FASTGEMM_INLINE void prefetch_a(const Unit* a) {
     prefetch<MR>(a + kAhead * MR);
-    prefetch<Pipelined::kNR>(b + kAhead * Pipelined::kNR);
+  }
+  template <class Unit>
+  static FASTGEMM_INLINE void prefetch_b(const Unit* b, int64_t stride) {
+    prefetch<Pipelined::kNR>(b + kAhead * stride);
   }
   template <class Acc>
   static FASTGEMM_INLINE void prefetch_result(const Acc* row) {

@@ -95,7 +95,8 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     U b_row[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) b_row[j] = load<U>(b + j * N);
-    if constexpr (!kInPlace) Traits::prefetch_panels(a, b);
+    if constexpr (!kInPlace) Traits::prefetch_a(a);
+    Traits::prefetch_b(b, b_ks);
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i) {
       const U a_value = broadcast<U>(a[i * a_rs]);
@@ -141,7 +142,9 @@ struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::U
 
   static constexpr int kLastSteps = 0;
   template <class Unit>
-  static FASTGEMM_INLINE void prefetch_panels(const Unit*, const Unit*) {}
+  static FASTGEMM_INLINE void prefetch_a(const Unit*) {}
+  template <class Unit>
+  static FASTGEMM_INLINE void prefetch_b(const Unit*, int64_t) {}
   template <class Acc>
   static FASTGEMM_INLINE void prefetch_result(const Acc*) {}
   // What the accumulators of column vector j start from.
