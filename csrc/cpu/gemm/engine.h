@@ -23,7 +23,6 @@
 //     static int64_t k_depth();                  // instead, where it depends on the processor; may be left out
 //     static constexpr int kPackDepth;           // how deep a part of each panel of B is packed at a time, where
 //                                                // rows of B are contiguous; may be left out
-//     static constexpr bool kReadsInPlace;       // micro_kernel<true> reads operands that are not packed
 //     static constexpr bool kPartialRows;        // the micro-kernel may write fewer than kMR rows
 //     static int64_t panel_units_a(int64_t k);   // room of a panel k deep; a kernel that needs sums of rows or
 //     static int64_t panel_units_b(int64_t k);   // columns keeps them behind its panel
@@ -57,7 +56,7 @@ struct MicroTile {
   typename Traits::Acc* c;
   int64_t ldc;
   bool accumulate;  // += instead of =
-  // Strides of operands of which one at least is read where it lies, for micro_kernel<true>.
+  // Strides of operands that are read where they lie, without packing (in_place.h only).
   int64_t a_rs, a_ks, b_ks;
 };
 
@@ -145,10 +144,9 @@ class Engine {
         if (stopped(ctx)) return;
         const int64_t panels = ceil_div(columns.size(), NR) * k_blocks.size();
         const int64_t shares = threads_ == 1 ? 1 : min<int64_t>(panels, 4 * threads_);
-        if (!b_in_place(p))
-          deal(ctx, shares, [&](int64_t share, int64_t) {
-            pack_b(p, columns, k_blocks, packed_b, part(panels, 1, shares, share));
-          });
+        deal(ctx, shares, [&](int64_t share, int64_t) {
+          pack_b(p, columns, k_blocks, packed_b, part(panels, 1, shares, share));
+        });
         deal(ctx, grid_m_ * row_blocks_ * grid_n_, [&](int64_t cell, int64_t task) {
           UnitA* packed_a = reinterpret_cast<UnitA*>(base + task * a_bytes_);
           compute(p, columns, k_blocks, packed_a, packed_b, sums, cell, ctx);
@@ -177,13 +175,6 @@ class Engine {
   int64_t pack_depth() const {
     if constexpr (requires { Traits::kPackDepth; }) return Traits::kPackDepth;
     return kc_;
-  }
-  // Whether B is read where it lies: it is whole panels wide, and its rows are so short that the panel stays
-  // on few pages.
-  static bool b_in_place(const Problem& p) {
-    constexpr int64_t kShortRow = 512;  // bytes
-    if constexpr (!requires { requires Traits::kReadsInPlace; }) return false;
-    return p.b_cs == 1 && p.n % NR == 0 && p.b_rs >= p.n && p.b_rs * int64_t{sizeof(Element)} <= kShortRow;
   }
   static int64_t panel_bytes(int64_t units, int64_t unit) { return round_up(units * unit, 64); }
   int64_t a_panel_bytes() const { return panel_bytes(Traits::panel_units_a(kc_), sizeof(UnitA)); }
@@ -243,15 +234,15 @@ class Engine {
           if (p.conjugates_a) Traits::template conjugate<MR>(panel, k.size());
         }
       }
-      macro_kernel(p, {rows, columns, mine, k.begin, k.size(), block == 0, block == k_blocks_ - 1}, packed_a,
-                   b, sums, ctx);
+      macro_kernel(p, {rows, columns, mine, k.size(), block == 0, block == k_blocks_ - 1}, packed_a, b, sums,
+                   ctx);
     }
   }
 
   struct Block {
     Range rows, columns;  // of C; columns: of the packed block of B
     Range panels;         // this cell's part of them
-    int64_t k_begin, k;
+    int64_t k;
     bool first, last;  // k-block
   };
 
@@ -259,7 +250,6 @@ class Engine {
   void macro_kernel(const Problem& p, const Block& block, const UnitA* packed_a, const UnitB* packed_b,
                     Acc* sums, Context& ctx) const {
     const int64_t a_panels = ceil_div(block.rows.size(), MR);
-    const bool in_place = b_in_place(p);
     Pace pace;
     Traits::enter();
     for (int64_t group = block.panels.begin; group < block.panels.end; group += group_) {
@@ -275,10 +265,6 @@ class Engine {
           MicroTile<Traits> t;
           t.a = packed_a + ir * a_panel_stride();
           t.b = packed_b + jr * b_panel_stride();
-          t.b_ks = 0;
-          if constexpr (requires { requires Traits::kReadsInPlace; }) {
-            if (in_place) t.b = p.b + block.k_begin * p.b_rs + j, t.b_ks = p.b_rs, t.a_rs = 1, t.a_ks = MR;
-          }
           t.k = block.k;
           t.rows = static_cast<int>(min(MR, block.rows.end - i));
           t.cols = static_cast<int>(min(NR, block.columns.end - j));
@@ -287,13 +273,6 @@ class Engine {
       }
     }
     Traits::leave();
-  }
-
-  static void multiply(const MicroTile<Traits>& t) {
-    if constexpr (requires { requires Traits::kReadsInPlace; }) {
-      if (t.b_ks != 0) return Traits::template micro_kernel<true>(t);
-    }
-    Traits::micro_kernel(t);
   }
 
   // One C tile: straight into C where that is all there is to do, else through a buffer and the epilogue.
@@ -307,7 +286,7 @@ class Engine {
         t.ldc = nc_;
         t.c = sums + i * nc_ + (j - block.columns.begin);
         t.accumulate = !block.first;
-        multiply(t);
+        Traits::micro_kernel(t);
         if (block.last) store_tile(t.c, t.ldc, rows, t.cols, p.alpha, p.beta, o);
         return;
       }
@@ -318,14 +297,14 @@ class Engine {
         t.ldc = o.ld;
         t.c = o.out;
         t.accumulate = !block.first;
-        return multiply(t);
+        return Traits::micro_kernel(t);
       }
     }
     alignas(64) Acc tile[MR * NR];
     t.ldc = NR;
     t.c = tile;
     t.accumulate = false;
-    multiply(t);
+    Traits::micro_kernel(t);
     if (o.finishes) return finish_tile(tile, rows, t.cols, p, block, o);
     if (!block.first) {  // only reached where C itself holds the sums of the k-blocks before
       o.c = o.out;

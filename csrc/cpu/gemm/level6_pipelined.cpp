@@ -33,12 +33,9 @@ struct Pipelined : RegisterTraits<Pipelined<Packing, MR, Multiply>, Packing, MR,
     for (int i = 0; i < COUNT; i += kLine / static_cast<int>(sizeof(T))) __builtin_prefetch(p + i, 0, 3);
   }
   template <class Unit>
-  static FASTGEMM_INLINE void prefetch_a(const Unit* a) {
+  static FASTGEMM_INLINE void prefetch_panels(const Unit* a, const Unit* b) {
     prefetch<MR>(a + kAhead * MR);
-  }
-  template <class Unit>
-  static FASTGEMM_INLINE void prefetch_b(const Unit* b, int64_t stride) {
-    prefetch<Pipelined::kNR>(b + kAhead * stride);
+    prefetch<Pipelined::kNR>(b + kAhead * Pipelined::kNR);
   }
   template <class Acc>
   static FASTGEMM_INLINE void prefetch_result(const Acc* row) {

@@ -95,8 +95,7 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     U b_row[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) b_row[j] = load<U>(b + j * N);
-    if constexpr (!kInPlace) Traits::prefetch_a(a);
-    Traits::prefetch_b(b, b_ks);
+    if constexpr (!kInPlace) Traits::prefetch_panels(a, b);
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i) {
       const U a_value = broadcast<U>(a[i * a_rs]);
@@ -106,7 +105,9 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     a += a_ks;
     b += b_ks;
   };
-  const int64_t steps = ceil_div(t.k, Traits::kGroup), last = min<int64_t>(steps, Traits::kLastSteps);
+  // What is read in place is small, and in L1 before long.
+  const int64_t steps = ceil_div(t.k, Traits::kGroup);
+  const int64_t last = kInPlace ? 0 : min<int64_t>(steps, Traits::kLastSteps);
   for (int64_t g = steps - last; g > 0; --g) step();
   const Acc *row = t.c, *last_row = t.c + (ROWS - 1) * t.ldc;
   for (int64_t g = last; g > 0; --g) {
@@ -142,9 +143,7 @@ struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::U
 
   static constexpr int kLastSteps = 0;
   template <class Unit>
-  static FASTGEMM_INLINE void prefetch_a(const Unit*) {}
-  template <class Unit>
-  static FASTGEMM_INLINE void prefetch_b(const Unit*, int64_t) {}
+  static FASTGEMM_INLINE void prefetch_panels(const Unit*, const Unit*) {}
   template <class Acc>
   static FASTGEMM_INLINE void prefetch_result(const Acc*) {}
   // What the accumulators of column vector j start from.
