@@ -6,6 +6,10 @@
 //         for jr in nc, steps of NR   B micro-panel (kc, NR)
 //           for ir in mc, steps of MR A micro-panel (MR, kc): micro-kernel, C tile (MR, NR) in registers
 //
+// The two inner loops change places within a group of B micro-panels that L2 holds beside the A block. Tiles
+// of C then follow each other along its rows: by columns each row of a tile is another page, and for the TLB
+// and the prefetchers a new start.
+//
 // Levels 5 and 6 and the dot-product and AMX kernels are this one engine with different Traits:
 //
 // clang-format off
@@ -16,6 +20,9 @@
 //     static constexpr int kMR, kNR;             // the micro-kernel's C tile
 //     static constexpr int kGroup;               // k-blocks are multiples of it (but the last, which packing fills up)
 //     static constexpr int kKC;                  // depth of a k-block
+//     static int64_t k_depth();                  // instead, where it depends on the processor; may be left out
+//     static constexpr int kPackDepth;           // how deep a part of each panel of B is packed at a time, where
+//                                                // rows of B are contiguous; may be left out
 //     static constexpr bool kPartialRows;        // the micro-kernel may write fewer than kMR rows
 //     static int64_t panel_units_a(int64_t k);   // room of a panel k deep; a kernel that needs sums of rows or
 //     static int64_t panel_units_b(int64_t k);   // columns keeps them behind its panel
@@ -48,9 +55,7 @@ struct MicroTile {
                    // up to kNR columns of them
   typename Traits::Acc* c;
   int64_t ldc;
-  bool accumulate;                       // += instead of =
-  const typename Traits::UnitA* next_a;  // the panels of the next call, for prefetching; never null
-  const typename Traits::UnitB* next_b;
+  bool accumulate;  // += instead of =
   // Strides of operands that are read where they lie, without packing (in_place.h only).
   int64_t a_rs, a_ks, b_ks;
 };
@@ -102,16 +107,24 @@ class Engine {
  public:
   // Scratch of run(), in bytes, and the block sizes, for problems of at most this size on `threads`.
   Engine(int64_t m, int64_t n, int64_t k, int threads) : threads_(threads) {
-    k_blocks_ = max<int64_t>(1, ceil_div(k, Traits::kKC));
+    k_blocks_ = max<int64_t>(1, ceil_div(k, k_depth()));
     kc_ = round_up(ceil_div(k, k_blocks_), max<int64_t>(Traits::kGroup, 8));
     choose_grid(m, n);
     const int64_t a_panel = a_panel_bytes(), b_panel = b_panel_bytes();
-    mc_ = MR * max<int64_t>(1, static_cast<int64_t>(cpu_caches().l2) * 2 / 5 / a_panel);
-    mc_ = min(mc_, round_up(ceil_div(m, grid_m_), MR));
-    // A few MiB of packed B: all of K in one go if it fits (one packing phase, one fork), else one k-block.
+    // Half of L2: the other half is for C and what is on its way.
+    const int64_t quarter = static_cast<int64_t>(cpu_caches().l2) / 4;
+    group_ = max<int64_t>(1, quarter / b_panel);
+    const int64_t cell_panels = ceil_div(ceil_div(m, grid_m_), MR);
+    row_blocks_ = ceil_div(cell_panels, max<int64_t>(1, quarter / a_panel));
+    if (threads > 1)
+      row_blocks_ = max(row_blocks_, min<int64_t>(4, cell_panels / 4));  // something to deal out
+    mc_ = MR * ceil_div(cell_panels, row_blocks_);
+    // A few MiB of packed B: for several threads all of K in one go if it fits (one packing phase, one fork).
+    // One thread packs a k-block at a time, which L2 may hold.
     constexpr int64_t kBudget = 8 << 20;
     nc_ = min(round_up(n, NR), NR * max<int64_t>(1, kBudget / b_panel));
-    packed_k_blocks_ = min(k_blocks_, max<int64_t>(1, kBudget / (ceil_div(nc_, NR) * b_panel)));
+    packed_k_blocks_ =
+        threads == 1 ? 1 : min(k_blocks_, max<int64_t>(1, kBudget / (ceil_div(nc_, NR) * b_panel)));
     a_bytes_ = round_up(mc_ / MR * a_panel, 64);
     b_bytes_ = round_up(packed_k_blocks_ * (nc_ / NR) * b_panel, 64);
     sums_bytes_ = kOwnSums && k_blocks_ > 1 ? round_up(m, MR) * nc_ * int64_t{sizeof(Acc)} : 0;
@@ -129,22 +142,40 @@ class Engine {
       for (int64_t block = 0; block < k_blocks_; block += packed_k_blocks_) {
         const Range k_blocks{block, min(k_blocks_, block + packed_k_blocks_)};
         if (stopped(ctx)) return;
-        fork(ctx, [&](int64_t task) { pack_b(p, columns, k_blocks, packed_b, task); });
-        fork(ctx, [&](int64_t task) {
+        const int64_t panels = ceil_div(columns.size(), NR) * k_blocks.size();
+        const int64_t shares = threads_ == 1 ? 1 : min<int64_t>(panels, 4 * threads_);
+        deal(ctx, shares, [&](int64_t share, int64_t) {
+          pack_b(p, columns, k_blocks, packed_b, part(panels, 1, shares, share));
+        });
+        deal(ctx, grid_m_ * row_blocks_ * grid_n_, [&](int64_t cell, int64_t task) {
           UnitA* packed_a = reinterpret_cast<UnitA*>(base + task * a_bytes_);
-          compute(p, columns, k_blocks, packed_a, packed_b, sums, task, ctx);
+          compute(p, columns, k_blocks, packed_a, packed_b, sums, cell, ctx);
         });
       }
     }
   }
 
  private:
+  // Calls body(item, task) for all items. A thread that is done takes the next one, so that all end together
+  // also where the system lends one of them to others for a while.
   template <class Body>
-  FASTGEMM_INLINE void fork(Context& ctx, Body&& body) const {
-    if (threads_ == 1) return body(int64_t{0});
-    parallel(ctx, threads_, body);
+  FASTGEMM_INLINE void deal(Context& ctx, int64_t items, Body&& body) const {
+    int64_t next = 0;
+    auto work = [&](int64_t task) {
+      for (int64_t i; (i = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED)) < items;) body(i, task);
+    };
+    if (threads_ == 1) return work(0);
+    parallel(ctx, threads_, work);
   }
 
+  static int64_t k_depth() {
+    if constexpr (requires { Traits::k_depth(); }) return Traits::k_depth();
+    return Traits::kKC;
+  }
+  int64_t pack_depth() const {
+    if constexpr (requires { Traits::kPackDepth; }) return Traits::kPackDepth;
+    return kc_;
+  }
   static int64_t panel_bytes(int64_t units, int64_t unit) { return round_up(units * unit, 64); }
   int64_t a_panel_bytes() const { return panel_bytes(Traits::panel_units_a(kc_), sizeof(UnitA)); }
   int64_t b_panel_bytes() const { return panel_bytes(Traits::panel_units_b(kc_), sizeof(UnitB)); }
@@ -166,42 +197,45 @@ class Engine {
     grid_n_ = threads_ / grid_m_;
   }
 
-  void pack_b(const Problem& p, Range columns, Range k_blocks, UnitB* packed, int64_t task) const {
+  void pack_b(const Problem& p, Range columns, Range k_blocks, UnitB* packed, Range mine) const {
     const int64_t panels = ceil_div(columns.size(), NR);
-    const Range mine = part(panels * k_blocks.size(), 1, threads_, task);
-    for (int64_t i = mine.begin; i < mine.end; ++i) {
-      const Range k = k_range(p, k_blocks.begin + i / panels);
-      const int64_t j = columns.begin + i % panels * NR;
-      Traits::pack_b(packed + i * b_panel_stride(), p.b + k.begin * p.b_rs + j * p.b_cs, p.b_cs, p.b_rs,
-                     p.n - j, k.size());
-      if constexpr (kIsComplex<Element>) {
-        if (p.conjugates_b) Traits::template conjugate<NR>(packed + i * b_panel_stride(), k.size());
+    const int64_t depth = p.b_cs == 1 ? pack_depth() : kc_;
+    for (int64_t part = 0; part < kc_; part += depth) {
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        const Range block = k_range(p, k_blocks.begin + i / panels);
+        const Range k{block.begin + part, min(block.end, block.begin + part + depth)};
+        if (k.size() <= 0) continue;
+        const int64_t j = columns.begin + i % panels * NR;
+        UnitB* panel = packed + i * b_panel_stride() + part / Traits::kGroup * NR;
+        Traits::pack_b(panel, p.b + k.begin * p.b_rs + j * p.b_cs, p.b_cs, p.b_rs, p.n - j, k.size());
+        if constexpr (kIsComplex<Element>) {
+          if (p.conjugates_b) Traits::template conjugate<NR>(panel, k.size());
+        }
       }
     }
   }
 
   void compute(const Problem& p, Range columns, Range k_blocks, UnitA* packed_a, const UnitB* packed_b,
-               Acc* sums, int64_t task, Context& ctx) const {
-    const int64_t panels = ceil_div(columns.size(), NR);
-    const Range rows = part(p.m, kRowStep, grid_m_, task / grid_n_);
-    const Range mine = part(panels, 1, grid_n_, task % grid_n_);
+               Acc* sums, int64_t cell, Context& ctx) const {
+    const int64_t panels = ceil_div(columns.size(), NR), row_cell = cell / grid_n_;
+    const Range cell_rows = part(p.m, kRowStep, grid_m_, row_cell / row_blocks_);
+    const Range block_rows = part(cell_rows.size(), MR, row_blocks_, row_cell % row_blocks_);
+    const Range rows{cell_rows.begin + block_rows.begin, cell_rows.begin + block_rows.end};
+    const Range mine = part(panels, 1, grid_n_, cell % grid_n_);
     if (mine.size() == 0) return;
     for (int64_t block = k_blocks.begin; block < k_blocks.end; ++block) {
       const Range k = k_range(p, block);
       const UnitB* b = packed_b + (block - k_blocks.begin) * panels * b_panel_stride();
-      for (int64_t ic = rows.begin; ic < rows.end; ic += mc_) {
-        const Range a_rows{ic, min(rows.end, ic + mc_)};
-        for (int64_t i = a_rows.begin; i < a_rows.end; i += MR) {
-          UnitA* panel = packed_a + (i - ic) / MR * a_panel_stride();
-          Traits::pack_a(panel, p.a + i * p.a_rs + k.begin * p.a_cs, p.a_rs, p.a_cs, p.m - i, k.size());
-          if constexpr (kIsComplex<Element>) {
-            if (p.conjugates_a) Traits::template conjugate<MR>(panel, k.size());
-          }
+      if (stopped(ctx)) return;
+      for (int64_t i = rows.begin; i < rows.end; i += MR) {
+        UnitA* panel = packed_a + (i - rows.begin) / MR * a_panel_stride();
+        Traits::pack_a(panel, p.a + i * p.a_rs + k.begin * p.a_cs, p.a_rs, p.a_cs, p.m - i, k.size());
+        if constexpr (kIsComplex<Element>) {
+          if (p.conjugates_a) Traits::template conjugate<MR>(panel, k.size());
         }
-        macro_kernel(p, {a_rows, columns, mine, k.size(), block == 0, block == k_blocks_ - 1}, packed_a, b,
-                     sums, ctx);
-        if (stopped(ctx)) return;
       }
+      macro_kernel(p, {rows, columns, mine, k.size(), block == 0, block == k_blocks_ - 1}, packed_a, b, sums,
+                   ctx);
     }
   }
 
@@ -218,26 +252,24 @@ class Engine {
     const int64_t a_panels = ceil_div(block.rows.size(), MR);
     Pace pace;
     Traits::enter();
-    for (int64_t jr = block.panels.begin; jr < block.panels.end; ++jr) {
-      if (pace.due(block.rows.size() * NR * block.k)) {
-        Traits::leave();  // a program that is asked may use the unit too
-        if (stopped(ctx)) return;
-        Traits::enter();
-      }
-      const UnitB* b = packed_b + jr * b_panel_stride();
+    for (int64_t group = block.panels.begin; group < block.panels.end; group += group_) {
+      const int64_t group_end = min(block.panels.end, group + group_);
       for (int64_t ir = 0; ir < a_panels; ++ir) {
-        const UnitA* a = packed_a + ir * a_panel_stride();
-        const bool last_row = ir + 1 == a_panels;
-        const int64_t i = block.rows.begin + ir * MR, j = block.columns.begin + jr * NR;
-        MicroTile<Traits> t;
-        t.a = a;
-        t.b = b;
-        t.k = block.k;
-        t.rows = static_cast<int>(min(MR, block.rows.end - i));
-        t.cols = static_cast<int>(min(NR, block.columns.end - j));
-        t.next_a = last_row ? packed_a : a + a_panel_stride();
-        t.next_b = last_row && jr + 1 < block.panels.end ? b + b_panel_stride() : b;
-        micro_tile(p, t, i, j, block, sums);
+        if (pace.due(MR * (group_end - group) * NR * block.k)) {
+          Traits::leave();  // a program that is asked may use the unit too
+          if (stopped(ctx)) return;
+          Traits::enter();
+        }
+        for (int64_t jr = group; jr < group_end; ++jr) {
+          const int64_t i = block.rows.begin + ir * MR, j = block.columns.begin + jr * NR;
+          MicroTile<Traits> t;
+          t.a = packed_a + ir * a_panel_stride();
+          t.b = packed_b + jr * b_panel_stride();
+          t.k = block.k;
+          t.rows = static_cast<int>(min(MR, block.rows.end - i));
+          t.cols = static_cast<int>(min(NR, block.columns.end - j));
+          micro_tile(p, t, i, j, block, sums);
+        }
       }
     }
     Traits::leave();
@@ -303,6 +335,7 @@ class Engine {
   int threads_;
   int64_t grid_m_ = 1, grid_n_ = 1;
   int64_t k_blocks_, packed_k_blocks_, kc_, mc_, nc_;
+  int64_t group_, row_blocks_;  // micro-panels of B, blocks of a cell's rows
   int64_t a_bytes_, b_bytes_, sums_bytes_;
 };
 

@@ -12,9 +12,7 @@ namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
 template <class Packing, int MR, class Multiply>
-struct Microkernel : RegisterTraits<Microkernel<Packing, MR, Multiply>, Packing, MR, 2, Multiply> {
-  static FASTGEMM_INLINE void prefetch_start(const MicroTile<Microkernel>&) {}
-};
+struct Microkernel : RegisterTraits<Microkernel<Packing, MR, Multiply>, Packing, MR, 2, Multiply> {};
 
 }  // namespace
 

@@ -23,7 +23,6 @@ struct DotBFloat16Traits : RegisterTraits<DotBFloat16Traits, BFloat16Pairs, 12, 
   // The unit waits for no load even when both panels stream from L2, so a k-block may be deep: up to
   // 4096 every sum stays in registers and C is written once.
   static constexpr int kKC = 4096;
-  static FASTGEMM_INLINE void prefetch_start(const MicroTile<DotBFloat16Traits>&) {}
 };
 
 }  // namespace

@@ -49,7 +49,6 @@ struct DotInt8Traits : RegisterTraits<DotInt8Traits, Int8Quads<0>, 12, 2, DotInt
   static FASTGEMM_INLINE Vector<uint32_t> initial(const MicroTile<DotInt8Traits>& t, int j) {
     return load<Vector<uint32_t>>(t.b + ceil_div(t.k, kGroup) * kNR + j * kLanes<uint32_t>);
   }
-  static FASTGEMM_INLINE void prefetch_start(const MicroTile<DotInt8Traits>&) {}
 };
 
 }  // namespace

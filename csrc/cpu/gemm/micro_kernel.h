@@ -91,11 +91,11 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) acc[i][j] = Multiply::from(Traits::initial(t, j));
   }
-  Traits::prefetch_start(t);
-  for (int64_t g = ceil_div(t.k, Traits::kGroup); g > 0; --g) {
+  const auto step = [&]() __attribute__((always_inline)) {
     U b_row[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) b_row[j] = load<U>(b + j * N);
+    if constexpr (!kInPlace) Traits::prefetch_panels(a, b);
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i) {
       const U a_value = broadcast<U>(a[i * a_rs]);
@@ -104,6 +104,16 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     }
     a += a_ks;
     b += b_ks;
+  };
+  // What is read in place is small, and in L1 before long.
+  const int64_t steps = ceil_div(t.k, Traits::kGroup);
+  const int64_t last = kInPlace ? 0 : min<int64_t>(steps, Traits::kLastSteps);
+  for (int64_t g = steps - last; g > 0; --g) step();
+  const Acc *row = t.c, *last_row = t.c + (ROWS - 1) * t.ldc;
+  for (int64_t g = last; g > 0; --g) {
+    Traits::prefetch_result(row);
+    if (row != last_row) row += t.ldc;
+    step();
   }
   Acc* c = t.c;
 #pragma GCC unroll 16
@@ -124,12 +134,18 @@ FASTGEMM_INLINE void dispatch_rows(const MicroTile<Traits>& t, std::integer_sequ
 }
 
 // Traits of a kernel on register_tile. Edges get tiles of their own, so that nothing is computed for rows
-// that do not exist. Derived adds prefetch_start.
+// that do not exist. The last kLastSteps steps ask for a row of C each; what is asked for is Derived's to
+// say.
 template <class Derived, class Packing, int MR, int NV, class MultiplyOp>
 struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::Unit>> {
   using Multiply = MultiplyOp;
   static constexpr bool kReadsInPlace = std::is_same_v<typename Packing::Element, typename Packing::Unit>;
 
+  static constexpr int kLastSteps = 0;
+  template <class Unit>
+  static FASTGEMM_INLINE void prefetch_panels(const Unit*, const Unit*) {}
+  template <class Acc>
+  static FASTGEMM_INLINE void prefetch_result(const Acc*) {}
   // What the accumulators of column vector j start from.
   static FASTGEMM_INLINE auto initial(const MicroTile<Derived>&, int) {
     return Vector<Accumulator<typename Packing::Element>>{};
