@@ -242,8 +242,9 @@ void with_some_layouts(const Kernel& kernel, const Sizes& sizes, int layouts, co
 }
 
 void check_gemm_row(const Kernel& kernel, DType type, std::mt19937& random) {
-  constexpr int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 5},    {7, 17, 9},   {1, 50, 33},  {40, 1, 35},
-                                  {16, 64, 48}, {15, 49, 31}, {33, 65, 70}, {3, 5, 1030}, {5, 7, 0}};
+  constexpr int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 5},     {7, 17, 9},   {1, 50, 33},
+                                  {40, 1, 35},  {16, 64, 48},  {15, 49, 31}, {33, 65, 70},
+                                  {3, 5, 1030}, {10, 21, 600}, {5, 7, 0}};
   with_some_layouts(kernel, sizes, 8, [&](const int64_t(&size)[3], int layout) {
     for (const DType out_type : result_types(type))
       check_gemm(kernel, draw_case(type, out_type, size, layout, false, random), random() % 2 ? 3 : 1,

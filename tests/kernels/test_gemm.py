@@ -147,7 +147,7 @@ def test_rows_of_whole_units(kernel, dtype):
 @every_row
 def test_skinny_and_long(kernel, dtype):
     sizes = [(1, 800, 300), (800, 1, 300), (2, 700, 129), (701, 2, 130), (8, 256, 512), (256, 8, 512)]
-    sizes += [(1, 1, 70_001), (3, 5, 20_000), (16, 24, 9_001), (300, 400, 1), (300, 200, 2)]
+    sizes += [(1, 1, 70_001), (3, 5, 20_000), (16, 24, 9_001), (10, 21, 9_001), (300, 400, 1), (300, 200, 2)]
     for i, (m, n, k) in enumerate(sizes):
         check_layout(m, n, k, dtype, LAYOUTS[i % 4], False, kernel=kernel)
 
@@ -254,6 +254,8 @@ def test_batches(kernel, dtype):
         ((2, 3, 1, 8, 5), (1, 3, 4, 5, 6)),
         ((1, 1, 7, 40), (2, 1, 40, 31)),
         ((40, 33, 31), (40, 31, 35)),
+        ((4000, 3, 3), (4000, 3, 1)),
+        ((500, 5, 2), (500, 2, 12)),
     ]
     for (a_shape, b_shape), columns in zip(shapes, itertools.cycle((False, True)), strict=False):
         a, b = draw(*a_shape), draw(*b_shape)

@@ -1,9 +1,12 @@
-// From a GemmProblem to a route: streaming, in place, split-K or the five loops; batches and threads.
+// From a GemmProblem to a route: streaming, in place, by panels of k, split-K or the five loops; batches and
+// threads.
 #pragma once
 
 #include "cpu/gemm/engine.h"
 #include "cpu/gemm/few_rows.h"
 #include "cpu/gemm/in_place.h"
+#include "cpu/gemm/panel_dot.h"
+#include "cpu/gemm/tiny.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
@@ -77,8 +80,8 @@ class SplitK {
   int64_t sums_bytes_, scratch_bytes_;
 };
 
-// Every product of a batch on a Runner (Engine or InPlace). Many or small ones are dealt out whole, one
-// thread each; few large ones take all threads in turn.
+// Every product of a batch on a Runner (Engine, InPlace or PanelDot). Many or small ones are dealt out whole,
+// one thread each; few large ones take all threads in turn.
 template <class Runner, class Traits, class Out>
 void run_batch(const GemmProblem& p, Context& ctx, int threads) {
   if (p.batch > 1 && threads > 1 && (p.batch >= 2 * threads || p.m * p.n * p.k < kWorthAFork)) {
@@ -115,6 +118,8 @@ void run_routes(const GemmProblem& p, Context& ctx) {
   if constexpr (requires { requires Traits::kReadsInPlace; }) {
     if (InPlace<Traits>::suits(p.m, p.n, p.k))
       return run_batch<InPlace<Traits>, Traits, Out>(p, ctx, threads);
+    if (PanelDot<Traits, Out>::suits(p.m, p.n, p.k))
+      return run_batch<PanelDot<Traits, Out>, Traits, Out>(p, ctx, threads);
   }
   const int64_t tiles = ceil_div(p.m, Traits::kMR) * ceil_div(p.n, Traits::kNR);
   if (threads > 1 && tiles < 8 * threads && p.k >= 4 * Traits::kKC && p.m * p.n <= 128 * 128) {
@@ -138,15 +143,20 @@ FASTGEMM_INLINE void with_out(const GemmProblem& p, F&& f) {
   f.template operator()<Acc>();
 }
 
-// The entry points of kernels on the engine: with every route and all cores, or the five loops alone.
+// The entry points of kernels on the engine: with every route and all cores, or the five loops alone. Tiny
+// products are the same in both.
 template <class Traits>
 void run_engine(const GemmProblem& p, Context& ctx) {
-  with_out<Traits>(p, [&]<class Out>() { run_routes<Traits, Out>(p, ctx); });
+  with_out<Traits>(p, [&]<class Out>() {
+    if (!run_tiny<typename Traits::Element, Out>(p, ctx)) run_routes<Traits, Out>(p, ctx);
+  });
 }
 template <class Traits>
 void run_single_thread(const GemmProblem& p, Context& ctx) {
-  with_out<Traits>(
-      p, [&]<class Out>() { run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, 1); });
+  with_out<Traits>(p, [&]<class Out>() {
+    if (!run_tiny<typename Traits::Element, Out>(p, ctx))
+      run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, 1);
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA
