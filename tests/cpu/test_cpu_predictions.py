@@ -20,6 +20,7 @@ if not all((DATA / file).is_file() for files in FILES.values() for file in files
 # A processor that was not measured, as far as this one can stand for it.
 UNMEASURED = {"model": "of a type that was not measured", "clock": 3e9, "l2": 1 << 20, "l3": 32 << 20}
 UNMEASURED |= {"core_bandwidth": 20e9, "bandwidth": 100e9}
+OTHER_CACHE = {"l2": 3 << 19}  # by which no processor is one that was measured: constants alone hold
 AVX2 = {"isa": "avx2", "vnni": False, "dot_bf16": False, "amx_bf16": False, "amx_int8": False, "fp16": False}
 AVX2 |= {"vector_issue": 2.0}
 AARCH64 = AVX2 | {"isa": "baseline", "mmla_bf16": True, "mmla_int8": True, "vector_issue": 1.0}
@@ -40,7 +41,7 @@ def chosen(dtype: str, m: int, n: int, k: int, threads: int = 1) -> str:
 
 def seconds(kernel: str, dtype: str, size: int, threads: int = 1, **cpu: object) -> float:
     problem = dtype, "ieee", 1, size, size, size, False, False
-    return dict(_introspect.cpu_predictions(problem, threads, ZEN4 | cpu))[kernel]
+    return dict(_introspect.cpu_predictions(problem, threads, ZEN4 | OTHER_CACHE | cpu))[kernel]
 
 
 @pytest.mark.parametrize("family", PROCESSORS)
@@ -62,7 +63,7 @@ def test_they_pick_well_what_they_know_nothing_of(family):
     of_torch = [ratio for quality in found.values() for ratio in quality.of_torch]
     assert geometric_mean(of_best) < 1.05
     assert sum(ratio > 1.25 for ratio in of_best) < 0.06 * len(of_best)
-    assert sum(ratio > 1.03 for ratio in of_torch) < 0.03 * len(of_torch) + 1
+    assert sum(ratio > 1.03 for ratio in of_torch) < 0.06 * len(of_torch)
 
 
 @pytest.mark.parametrize("family", PROCESSORS)
@@ -143,13 +144,18 @@ def test_matrix_instructions_of_aarch64_are_what_level_6_takes(dtype, kernel, si
 
 
 @pytest.mark.parametrize("cores", [8, 64])
-def test_a_processor_of_another_type_does_not_get_torch(processor, cores):
-    """On one thread, and where torch has no fast product on any number; elsewhere its threads may win."""
-    processor(cores=cores, **AVX2)
+def test_a_processor_that_was_not_measured_gets_own_kernels_where_they_are_known_to_win(processor, cores):
+    """On one thread of AMD's, and where torch has no fast product on any number; elsewhere its threads may win."""
+    processor(cores=cores, **AVX2, mkl_avx2=True)
     slow_in_torch = "float16", "bfloat16", "int8", "int32"
     for threads, dtypes in ((1, ("float64", "float32", *slow_in_torch)), (cores, slow_in_torch)):
         for dtype in dtypes:
             assert chosen(dtype, 1024, 1024, 1024, threads) in ("microkernel", "pipelined"), (dtype, threads)
+    processor(cores=cores, **AVX2, mkl_avx2=False)
+    for dtype in ("float64", "float32"):
+        assert chosen(dtype, 1024, 1024, 1024) == "torch", (
+            "MKL's kernels for Intel were not measured with AVX2"
+        )
     a, b = torch.randn(300, 200), torch.randn(200, 100)
     assert torch.allclose(fastgemm.matmul(a, b), a @ b, atol=1e-4)
 
@@ -242,11 +248,8 @@ def test_a_library_that_was_not_measured_may_be_faster():
 
 def test_what_was_measured_of_one_product_serves_its_neighbours(processor):
     """An AVX2 processor on which one kernel is much slower at 1024 than it was predicted to be."""
-    processor(**AVX2)
-    near, far = (
-        ("float32", "ieee", 1, 1025, 1000, 1023, False, False),
-        ("float32", "ieee", 1, 24, 30, 24, False, False),
-    )
+    processor(**AVX2, mkl_avx2=True)
+    both = [("float32", "ieee", 1, *sizes, False, False) for sizes in ((1025, 1000, 1023), (24, 30, 24))]
     names = ("simd", "microkernel", "pipelined", "torch")
     before = [dict(_introspect.cpu_predictions(problem, 1)) for problem in both]
     at = ("float32", "ieee", 1, 1024, 1024, 1024, False, False)

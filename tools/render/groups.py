@@ -215,21 +215,35 @@ def _headlines(reports: Reports) -> list[Group]:
     ]
 
 
-def _gains(reports: Reports) -> str:
+def _on_cpus(cpus: Reports) -> list[Group]:
+    """A row for each processor that was measured."""
+    return [
+        _by_default(
+            report, "fp32 512..4096", f"float32, 512 to 4096, {report.environment['device']} ({folder})"
+        )
+        for folder, report in cpus.items()
+    ]
+
+
+def _gains(reports: Reports, cpus: Reports) -> str:
     """Where nothing is gained is one of the rows."""
     commands = ", ".join(
         f"`{program(each)}` (commit {each.environment['commit']})" for each in reports.values()
     )
+    rows = [*_headlines(reports), *_on_cpus(cpus)]
+    places = "".join(
+        f" On the CPU: {versions(each.environment)}, by `{program(each)}`." for each in cpus.values()
+    )
     return (
-        f"{Table([NAME, COUNT, BEST, LIBRARY, MEAN, LEAST]).text(_headlines(reports))}\n\n"
+        f"{Table([NAME, COUNT, BEST, LIBRARY, MEAN, LEAST]).text(rows)}\n\n"
         "`level=None` against torch (of transposed copies the better of levels 5 and 6), measured on "
-        f"{versions(reports['weak_spots'].environment)}, by {commands}."
+        f"{versions(reports['weak_spots'].environment)}, by {commands}.{places}"
     )
 
 
-def _sentence(language: str) -> Callable[[Reports], str]:
-    def text(reports: Reports) -> str:
-        float32, training, _, _, bfloat16 = _headlines(reports)
+def _sentence(language: str) -> Callable[[Reports, Reports], str]:
+    def text(reports: Reports, _: Reports) -> str:
+        float32, training, _transposed, _odd, bfloat16 = _headlines(reports)
         sizes = [size for row in float32.rows for size in row.shape]
         steps = dict.fromkeys(ratio(found(training.gains)) for found in (min, max))
         return SENTENCES[language].format(
@@ -246,7 +260,7 @@ def _sentence(language: str) -> Callable[[Reports], str]:
     return text
 
 
-HEADLINES: dict[str, Callable[[Reports], str]] = {
+HEADLINES: dict[str, Callable[[Reports, Reports], str]] = {
     "gains": _gains,
     "headline": _sentence("en"),
     "headline_zh": _sentence("zh"),

@@ -79,10 +79,14 @@ class Site:
         self.pictures[path] = fingerprint, save
         return f"![{alt}]({os.path.relpath(path, document.parent)})"
 
-    def _of_the_first_gpu(self, make: Callable[[dict[str, Report]], str]) -> str:
+    def _of_the_first_gpu(self, make: Callable[[dict[str, Report], dict[str, Report]], str]) -> str:
+        """And of all CPUs."""
         found = {name: self.reports(name, "cuda") for name in groups.FILES}
         return (
-            make({name: next(iter(each.values())) for name, each in found.items()})
+            make(
+                {name: next(iter(each.values())) for name, each in found.items()},
+                self.reports("reference", "cpu"),
+            )
             if all(found.values())
             else ""
         )

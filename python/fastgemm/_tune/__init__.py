@@ -137,8 +137,8 @@ def tune(
 
     Kernels are chosen by predicted times, whose constants were measured on other GPUs and processors. This times
     the library and the kernels that may be the fastest on random products of all shapes and layouts, on a CPU on
-    one thread and on as many as torch has, fits the constants to that, and makes them hold at once in this process.
-    Nothing else may run on the device meanwhile.
+    one thread and on as many as torch has, fits the constants to that, and makes them hold at once in this
+    process. Nothing else may run on the device meanwhile.
 
     Args:
         seconds: how long to measure; fitting takes a few more.
