@@ -63,6 +63,7 @@ PROCESSORS = {"granite_rapids": GRANITE_RAPIDS, "zen4": ZEN4, "zen3": ZEN3}
 KEPT = 150  # measured points of a family and type that predictions are corrected by
 TORCH = "torch"
 MOST_WORK, MOST_LARGE_WORK = 2**27, 2**29  # multiply-adds of a measured product; of one with all sides large
+BUDGET = 0.02  # seconds of each kernel at a point
 LARGE = 6  # octaves: sides of 64 and more
 WORTH_LEAVING = 1.03  # times as fast as torch a kernel has to be predicted, as in core/can_run.cpp
 SLOW_IN_TORCH = ("float16", "int32")
@@ -124,7 +125,7 @@ def measure(count: int, seed: int) -> list[Point]:
             a, b = operand(batch, m, k, type_, layout[0]), operand(batch, k, n, type_, layout[1])
             calls = {name: partial(fastgemm.matmul, a, b, kernel=name) for name in contenders(type_)}
             with using_threads(threads):
-                samples = interleave(calls, budget=0.02, min_rounds=8, max_rounds=32)
+                samples = interleave(calls, budget=BUDGET, min_rounds=8, max_rounds=32)
             # The least of the samples: other programs only ever add to them.
             seconds = {name: float(f"{samples.seconds(name).least:.4g}") for name in calls}
             point = {"op": "gemm", "dtype": dtype, "threads": threads, "batch": batch, "m": m, "n": n, "k": k}

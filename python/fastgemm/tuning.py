@@ -138,7 +138,10 @@ def kept_kernel(key: Key, device: torch.device | str = "cpu") -> str | None:
 
 
 def _write(path: Path, sets: Sets) -> None:
-    lists = {name: [[list(key), *known] for key, known in entries.items()] for name, entries in sets.items()}
+    lists = {
+        name: [[list(key), *filter(None, known)] for key, known in entries.items()]
+        for name, entries in sets.items()
+    }
     replace_file(path, {"format": FORMATS[-1], "sets": lists})
 
 
@@ -162,8 +165,7 @@ def clear_cache(*, disk: bool = False) -> None:
     """Forgets the measurements of this process, and with ``disk`` also the file."""
     _introspect.forget_all()
     _introspect.reset_cpu_costs()
-    if cpu_predictions.known():
-        cpu_predictions.load()  # what fastgemm.tune fitted stays
+    cpu_predictions.load()  # what fastgemm.tune fitted stays
     if disk:
         cache_file().unlink(missing_ok=True)
 

@@ -17,6 +17,7 @@ def short(tmp_path, monkeypatch):
     monkeypatch.setattr(fit_cpu_costs, "MOST_WORK", 2**18)
     monkeypatch.setattr(fit_cpu_costs, "MOST_LARGE_WORK", 2**19)
     monkeypatch.setattr(fit_cpu_costs, "SLOW_IN_TORCH", ())
+    monkeypatch.setattr(fit_cpu_costs, "BUDGET", 0.0)
     monkeypatch.setattr(fit_cpu_costs, "DATA", tmp_path)
     return tmp_path / f"{folder_of(describe('cpu'))}.json"
 

@@ -45,7 +45,8 @@ def peak_line(rows: list[Measurement]) -> str | None:
     limited = next((row for row in rows if row.limit and row.limit_name != "copy_"), None)
     if limited is None:
         return None
-    on = f" on {limited.threads} thread{'s' if limited.threads > 1 else ''}, measured" if limited.threads else ""
+    threads = limited.threads
+    on = f" on {threads} thread{'s' if threads > 1 else ''}, measured" if threads else ""
     return f"{limited.limit_name}{on}: {rate(limited.limit)} {limited.unit}"
 
 
