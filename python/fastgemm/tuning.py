@@ -34,14 +34,14 @@ from ._typing import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
 __all__ = ["Timing", "Tuned", "autotune", "cache_file", "clear_cache", "limit_workspace"]
-FORMATS = (1, 2)  # read; the last one is written
+FORMATS = (1, 2)  # read; the last is written
 Key = tuple[Any, ...]
 Seconds = dict[str, float]  # by kernel
 
 
 class Known(NamedTuple):
     kernel: str  # the fastest
-    seconds: Seconds  # on a CPU, where they correct the predictions of products nearby
+    seconds: Seconds  # on a CPU, where they correct predictions of products nearby
 
 
 Sets = dict[str, dict[Key, Known]]  # environment: tuning key
@@ -139,8 +139,7 @@ def kept_kernel(key: Key, device: torch.device | str = "cpu") -> str | None:
 
 def _write(path: Path, sets: Sets) -> None:
     lists = {
-        name: [[list(key), *filter(None, known)] for key, known in entries.items()]
-        for name, entries in sets.items()
+        where: [[list(key), *filter(None, e)] for key, e in known.items()] for where, known in sets.items()
     }
     replace_file(path, {"format": FORMATS[-1], "sets": lists})
 
