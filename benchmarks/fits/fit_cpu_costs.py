@@ -1,18 +1,21 @@
-"""Fits the constants by which products on CPUs are predicted, and writes csrc/cpu/gemm/predict/costs.def.
+"""Fits what products on CPUs are predicted by, and writes costs.def and points.def of csrc/cpu/gemm/predict.
 
-    python benchmarks/fits/fit_cpu_costs.py                from what make_static_tables.py and --measure measured
-    python benchmarks/fits/fit_cpu_costs.py --check        fail if the file is not what the measurements give
+    python benchmarks/fits/fit_cpu_costs.py                from what --measure measured
+    python benchmarks/fits/fit_cpu_costs.py --check        fail if the files are not what the measurements give
     python benchmarks/fits/fit_cpu_costs.py --measure 200  measure so many sizes of all layouts first
+    python benchmarks/fits/fit_cpu_costs.py --measure 200 --seed 1 --add   and keep what the file has
 
-Counts come from the library (csrc/cpu/gemm/predict), for the processor that was measured: one with AVX-512 and
-one without. --measure writes the file of the processor at hand. Needs scipy.
+Counts come from the library (csrc/cpu/gemm/predict), for the processors that were measured, one of each family.
+--measure writes the file of the processor at hand. Needs scipy.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
+import re
 import sys
 from collections import defaultdict
 from functools import partial
@@ -21,7 +24,7 @@ from pathlib import Path
 import fastgemm
 import torch
 from fastgemm import _introspect
-from fastgemm._choice.fit import fit, same_but_for_rounding
+from fastgemm._choice.fit import fit, predict, same_but_for_rounding, thin
 from fastgemm.bench.environment import using_threads
 from fastgemm.bench.timing import interleave
 from points import Point, read_points, write_points
@@ -32,9 +35,13 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from studies.environment import describe, folder_of
 
 DATA = Path(__file__).resolve().parent
-FILES = {"avx512": ["amd-25-17_tuning.json", "amd-25-17.json"], "avx2": ["amd-25-1.json"]}
-TARGET = DATA.parent.parent / "csrc/cpu/gemm/predict/costs.def"
-# Their clocks follow from the rate of multiply-adds on registers; Linux in a virtual machine states none.
+FILES = {
+    "granite_rapids": ["intel-6-167.json"],
+    "zen4": ["amd-25-17_tuning.json", "amd-25-17.json"],
+    "zen3": ["amd-25-1.json"],
+}
+TARGET = DATA.parent.parent / "csrc/cpu/gemm/predict"
+# Clocks of AMD's follow from the rate of multiply-adds on registers; Linux in a virtual machine states none.
 ZEN4 = {"isa": "avx512", "vnni": True, "dot_bf16": True, "amx_bf16": False, "amx_int8": False, "fp16": False}
 ZEN4 |= {"clock": 3.6e9, "vector_issue": 1.0, "cores": 2, "l2": 1 << 20, "l3": 32 << 20}
 ZEN4 |= {
@@ -45,9 +52,20 @@ ZEN4 |= {
 }
 ZEN3 = ZEN4 | {"isa": "avx2", "vnni": False, "dot_bf16": False, "clock": 3.24e9, "vector_issue": 2.0}
 ZEN3 |= {"l2": 1 << 19, "model": "AuthenticAMD-25-1-as_measured"}
-PROCESSORS = {"avx512": ZEN4, "avx2": ZEN3}
-MOST_WORK = 2**27  # multiply-adds of a measured product
-WORTH_LEAVING = 1.05  # times as fast as torch a kernel has to be predicted, as in core/can_run.cpp
+GRANITE_RAPIDS = ZEN4 | {"amx_bf16": True, "amx_int8": True, "fp16": True, "clock": 3e9, "vector_issue": 2.0}
+GRANITE_RAPIDS |= {
+    "l2": 2 << 20,
+    "l3": 480 << 20,
+    "mkl_avx2": False,
+    "model": "GenuineIntel-6-167-as_measured",
+}
+PROCESSORS = {"granite_rapids": GRANITE_RAPIDS, "zen4": ZEN4, "zen3": ZEN3}
+KEPT = 150  # measured points of a family and type that predictions are corrected by
+TORCH = "torch"
+MOST_WORK, MOST_LARGE_WORK = 2**27, 2**29  # multiply-adds of a measured product; of one with all sides large
+BUDGET = 0.02  # seconds of each kernel at a point
+LARGE = 6  # octaves: sides of 64 and more
+WORTH_LEAVING = 1.03  # times as fast as torch a kernel has to be predicted, as in core/can_run.cpp
 SLOW_IN_TORCH = ("float16", "int32")
 CORES = len(os.sched_getaffinity(0))
 # What a cost is about, for counts of which few points have any: each stands for one more point.
@@ -56,8 +74,8 @@ USUAL |= {"pack_scalar": 0.5, "epilogue": 8, "scalar": 1, "stream": 1.5, "stream
 USUAL |= {"cache": 0.9, "memory": 1.1}
 
 
-def points(isa: str) -> list[Point]:
-    measured = [point for file in FILES[isa] for point in read_points(DATA / file)[1]]
+def points(family: str) -> list[Point]:
+    measured = [point for file in FILES[family] for point in read_points(DATA / file)[1]]
     return [point for point in measured if point["op"] == "gemm"]
 
 
@@ -66,9 +84,10 @@ def problem_of(point: Point) -> tuple:
     return point["dtype"], "ieee", *(point[size] for size in ("batch", "m", "n", "k")), *layout
 
 
-def sizes(rng: random.Random, most: float) -> tuple[int, int, int]:
+def sizes(rng: random.Random, most: float, least: int = 0) -> tuple[int, int, int]:
+    """Log-uniform from 2 ** ``least`` on, of no more than ``most`` multiply-adds."""
     while True:
-        m, n, k = (round(2 ** rng.uniform(0, octaves)) for octaves in (11, 11, 12))
+        m, n, k = (round(2 ** rng.uniform(least, octaves)) for octaves in (11, 11, 12))
         if m * n * k <= most:
             return m, n, k
 
@@ -83,23 +102,30 @@ def operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: bo
     return x.mT if transposed else x
 
 
-def measure(count: int) -> list[Point]:
-    """Random sizes and layouts, which the static tables do not have; every fourth one on all threads, every
-    fourth one a batch, half of these on all threads."""
-    rng, found = random.Random(count), []
+def contenders(dtype: torch.dtype) -> list[str]:
+    """What may be the fastest: the rungs from level 4 on that run here, and torch."""
+    rows = fastgemm.kernels("gemm", "cpu", dtype)
+    return [row.name for row in rows if row.level >= 4 and row.available and row.role == "rung"]
+
+
+def measure(count: int, seed: int) -> list[Point]:
+    """Random sizes and layouts. Of eight products two are batches, and three have large sides; one of each and two
+    of the others run on all threads."""
+    rng, found = random.Random(f"{count} {seed}"), []
     for at in track(range(count)):
-        batch, threads = rng.choice((4, 16, 64)) if at % 8 in (5, 7) else 1, CORES if at % 4 == 1 else 1
-        m, n, k = sizes(rng, MOST_WORK / batch)
+        kind = at % 8
+        batch, threads = rng.choice((4, 16, 64)) if kind in (5, 7) else 1, CORES if kind in (1, 3, 5) else 1
+        large = kind in (2, 3, 6)
+        m, n, k = sizes(rng, MOST_LARGE_WORK, LARGE) if large else sizes(rng, MOST_WORK / batch)
         layout = rng.random() < 0.4, rng.random() < 0.4
         for dtype in ARITHMETIC_TYPES:
             if dtype in SLOW_IN_TORCH and batch * m * n * k > MOST_WORK / 16:
                 continue
-            kind = getattr(torch, dtype)
-            a, b = operand(batch, m, k, kind, layout[0]), operand(batch, k, n, kind, layout[1])
-            rows = [r for r in fastgemm.kernels("gemm", "cpu", kind) if r.level >= 4 and r.available]
-            calls = {r.name: partial(fastgemm.matmul, a, b, kernel=r.name) for r in rows}
+            type_ = getattr(torch, dtype)
+            a, b = operand(batch, m, k, type_, layout[0]), operand(batch, k, n, type_, layout[1])
+            calls = {name: partial(fastgemm.matmul, a, b, kernel=name) for name in contenders(type_)}
             with using_threads(threads):
-                samples = interleave(calls, budget=0.02, min_rounds=8, max_rounds=32)
+                samples = interleave(calls, budget=BUDGET, min_rounds=8, max_rounds=32)
             # The least of the samples: other programs only ever add to them.
             seconds = {name: float(f"{samples.seconds(name).least:.4g}") for name in calls}
             point = {"op": "gemm", "dtype": dtype, "threads": threads, "batch": batch, "m": m, "n": n, "k": k}
@@ -108,47 +134,112 @@ def measure(count: int) -> list[Point]:
     return found
 
 
-def choices(isa: str, dtype: str) -> list[tuple[float, float]]:
+def choices(family: str, dtype: str) -> list[tuple[float, float]]:
     """What the choice takes at each measured point: of the time of the fastest kernel, and of torch's."""
     found = []
-    for point in points(isa):
+    for point in points(family):
         measured = point["seconds"]
-        if point["dtype"] != dtype or "torch" not in measured:
+        if point["dtype"] != dtype or TORCH not in measured:
             continue
-        predicted = dict(_introspect.cpu_predictions(problem_of(point), point["threads"], PROCESSORS[isa]))
-        predicted["torch"] /= WORTH_LEAVING
+        problem = problem_of(point), point["threads"]
+        predicted = dict(_introspect.cpu_predictions(*problem, PROCESSORS[family]))
+        predicted[TORCH] /= WORTH_LEAVING
         spent = measured[min(measured, key=predicted.__getitem__)]
-        found.append((spent / min(measured.values()), spent / measured["torch"]))
+        found.append((spent / min(measured.values()), spent / measured[TORCH]))
     return found
 
 
-def fitted(isa: str) -> dict[tuple[str, str], list[float]]:
+Series = tuple[str, str]  # kernel, dtype
+
+
+def counts_of(family: str, measured: list[Point]) -> list[dict[str, list[float]]]:
+    """Of each point, by kernel."""
+    cpu = PROCESSORS[family]
+    return [
+        {name: _introspect.cpu_counts(name, problem_of(p), p["threads"], cpu) for name in p["seconds"]}
+        for p in measured
+    ]
+
+
+def fitted(measured: list[Point], counted: list[dict[str, list[float]]]) -> dict[Series, list[float]]:
     """The constants of each kernel, and of torch, for each type."""
     counts, seconds = defaultdict(list), defaultdict(list)
-    for point in points(isa):
+    for point, of in zip(measured, counted, strict=True):
         for kernel, spent in point["seconds"].items():
-            key = kernel, point["dtype"]
-            counts[key].append(
-                _introspect.cpu_counts(kernel, problem_of(point), point["threads"], PROCESSORS[isa])
-            )
-            seconds[key].append(spent)
+            counts[kernel, point["dtype"]].append(of[kernel])
+            seconds[kernel, point["dtype"]].append(spent)
     for (kernel, dtype), rows in counts.items():
-        for name, cost in USUAL.items() if kernel != "torch" else ():
+        for name, cost in USUAL.items() if kernel != TORCH else ():
             rows.append([(name == other) / cost for other in _introspect.CPU_COUNTS])
             seconds[kernel, dtype].append(1.0)
     return {key: fit(counts[key], seconds[key]) for key in counts}
 
 
-def costs_def() -> str:
+def errors(
+    point: Point, counts: dict[str, list[float]], costs: dict[Series, list[float]]
+) -> dict[str, float]:
+    """By how many octaves each kernel took longer than the model says."""
+    model = {name: predict(counts[name], costs[name, point["dtype"]]) for name in point["seconds"]}
+    return {name: math.log2(spent / model[name]) for name, spent in point["seconds"].items()}
+
+
+def torch_apart(point: Point, errors: dict[str, float]) -> float:
+    """By how many octaves the model errs between torch and the fastest other kernel."""
+    seconds = point["seconds"]
+    best = min((name for name in seconds if name != TORCH), key=seconds.__getitem__)
+    return errors.get(TORCH, 0.0) - errors[best]
+
+
+def lines_of_points(
+    family: str, measured: list[Point], off: list[dict[str, float]]
+) -> tuple[list[str], list[str]]:
+    """The points from which the others follow best as C++, and what the list of series says of each type: best
+    are those where the model errs most between torch and the fastest other kernel."""
+    arrays, series = [], []
+    for dtype, cpp in ARITHMETIC_TYPES.items():
+        own = [(p, errors) for p, errors in zip(measured, off, strict=True) if p["dtype"] == dtype]
+        if not own:
+            continue
+        rows = list(dict.fromkeys(name for p, _ in own for name in p["seconds"]))
+        places = [_introspect.cpu_place(problem_of(p), p["threads"]) for p, _ in own]
+        kept = [own[i] for i in thin(places, [torch_apart(*entry) for entry in own], KEPT)]
+        name = f"k{family.title().replace('_', '')}{dtype.capitalize()}"
+        arrays.append(f"constexpr ShippedPoint {name}[] = {{")
+        for p, errors in kept:
+            numbers = ", ".join(
+                str(round(100 * errors[row])) if row in errors else "kNotTimed" for row in rows
+            )
+            sizes = ", ".join(str(p[size]) for size in ("threads", "batch", "m", "n", "k"))
+            layout = ", ".join("NT"[p.get(f"{x}_transposed", False)] for x in "ab")
+            arrays.append(f"    {{{sizes}, {layout}, {{{numbers}}}}},")
+        arrays += ["};", ""]
+        names = ", ".join(f"Row::{row}" for row in rows)
+        series.append(f"    {{Family::{family}, DType::{cpp}, {{{names}}}, {name}}},")
+    return arrays, series
+
+
+def definitions() -> dict[str, str]:
+    """costs.def and points.def."""
     order = [row["name"] for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cpu")]
-    lines = [
-        "// What each count costs a kernel (counts.h), as a multiple of its nominal time. Written by",
+    sources = [
         "// benchmarks/fits/fit_cpu_costs.py from files beside it:",
-        *(f"// {isa}: {', '.join(files)}" for isa, files in FILES.items()),
+        *(f"// {family}: {', '.join(files)}" for family, files in FILES.items()),
         "// clang-format off: one row a line",
     ]
-    for isa in FILES:
-        found = fitted(isa)
+    costs = [
+        "// What each count costs a kernel (counts.h), as a multiple of its nominal time. Written by",
+        *sources,
+    ]
+    arrays = [
+        "// Measured products, and how far the model is off at each (points.h). Written by",
+        *sources,
+        "",
+    ]
+    series: list[str] = []
+    for family in FILES:
+        measured = points(family)
+        counted = counts_of(family, measured)
+        found = fitted(measured, counted)
         for kernel, dtype in sorted(
             found, key=lambda key: (order.index(key[0]), list(ARITHMETIC_TYPES).index(key[1]))
         ):
@@ -156,8 +247,29 @@ def costs_def() -> str:
             constants = ", ".join(
                 f"{{k{name.title().replace('_', '')}, {cost:.4g}}}" for name, cost in named if cost
             )
-            lines.append(f"FASTGEMM_CPU_COSTS({kernel}, {isa}, {ARITHMETIC_TYPES[dtype]}, {constants})")
-    return "\n".join([*lines, ""])
+            costs.append(f"FASTGEMM_CPU_COSTS({kernel}, {family}, {ARITHMETIC_TYPES[dtype]}, {constants})")
+        off = [errors(p, of, found) for p, of in zip(measured, counted, strict=True)]
+        more = lines_of_points(family, measured, off)
+        arrays += more[0]
+        series += more[1]
+    arrays += ["constexpr ShippedSeries kSeries[] = {", *series, "};", ""]
+    return {"costs.def": "\n".join([*costs, ""]), "points.def": "\n".join(arrays)}
+
+
+def comparable(text: str) -> str:
+    """With each error of a point as same_but_for_rounding() knows them, behind a layout's letter."""
+    errors = re.compile(r"\{((?:-?\d+|kNotTimed)(?:, (?:-?\d+|kNotTimed))*)\}\}")
+    return errors.sub(lambda found: "".join(f"N, {error} " for error in found[1].split(", ")), text)
+
+
+def measure_here(count: int, seed: int, add: bool) -> None:
+    """Writes the file of the processor at hand."""
+    environment = describe("cpu")
+    path = DATA / f"{folder_of(environment)}.json"
+    if not any(path.name in files for files in FILES.values()):
+        print(f"{path} is of another processor than those that constants are fitted for", file=sys.stderr)
+    measured = measure(count, seed)
+    write_points(path, {"environment": environment}, [*(read_points(path)[1] if add else ()), *measured])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -166,23 +278,21 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is out of date")
     parser.add_argument("--measure", type=int, metavar="COUNT", help="sizes to measure before")
+    parser.add_argument("--seed", type=int, default=0, help="of these sizes")
+    parser.add_argument("--add", action="store_true", help="keep the points that the file has")
     options = parser.parse_args(arguments)
-    check = options.check
     if options.measure:
-        environment = describe("cpu")
-        file = f"{folder_of(environment)}.json"
-        if not any(file in files for files in FILES.values()):
-            print(f"{file} is of another processor than those that constants are fitted for", file=sys.stderr)
-        measured = measure(options.measure)
-        write_points(DATA / file, {"environment": environment}, measured)
-    text = costs_def()
-    if not check:
-        TARGET.write_text(text)
-        print(f"written: {TARGET}")
-    elif not same_but_for_rounding(TARGET.read_text(), text):
-        print(f"{TARGET} is out of date: run python benchmarks/fits/fit_cpu_costs.py", file=sys.stderr)
-        return 1
-    return 0
+        measure_here(options.measure, options.seed, options.add)
+    stale = 0
+    for name, text in definitions().items():
+        path = TARGET / name
+        if not options.check:
+            path.write_text(text)
+            print(f"written: {path}, {len(text.splitlines())} lines")
+        elif not same_but_for_rounding(comparable(path.read_text()), comparable(text)):
+            print(f"{path} is out of date: run python benchmarks/fits/fit_cpu_costs.py", file=sys.stderr)
+            stale += 1
+    return stale > 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@
     make_static_tables.py --from-json              write the C++ table, measure nothing
     make_static_tables.py --from-json --check      fail if the C++ table is not what the JSON gives
 
-Measurements are kept in <processor or GPU>_tuning.json beside this file; the C++ table holds them all. Candidates
+Measurements are kept in <processor or GPU>_tuning.json beside this file; the C++ table holds them all but products
+on CPUs, to which fit_cpu_costs.py fits predictions. Candidates
 are the rungs from level 4 up (2 on a GPU) and torch. What a point names is decided in static_tables.generate, and
 for problems between the points in csrc/core/nearest.cpp.
 """

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
@@ -29,13 +28,16 @@ double stated_clock() {
   return 3e9;
 }
 
-// How many vector multiply-adds a core starts per cycle. With 512 bits Zen 4 has two units that need two
-// cycles each, and Intel's notebook and desktop processors have only one unit.
+// How many vector multiply-adds a core starts in a cycle. With 512 bits Zen 4 takes two cycles for each of
+// its two units, and Intel's processors for notebooks and desktops have but one unit. Features and caches say
+// which these are, as far as they do: hypervisors change the numbers of models.
 double issue_of(const CpuFeatures& f) {
-  constexpr std::array kOneUnit = {0x66, 0x7d, 0x7e, 0x8c, 0x8d, 0xa7};  // Cannon, Ice, Tiger, Rocket Lake
+  const CpuFeatures& all = detected_cpu_features();
   if (f.isa() == Isa::avx512) {
     if (f.vendor == "AuthenticAMD") return f.family > 0x19 ? 2 : 1;
-    return std::ranges::find(kOneUnit, f.model) != kOneUnit.end() ? 1 : 2;
+    if (all.amx_bf16 || all.amx_int8) return 2;
+    const bool tiger_lake = f.model == 0x8c || f.model == 0x8d;
+    return tiger_lake || cpu_caches().l2 < 1 << 20 ? 1 : 2;
   }
   if (f.isa() == Isa::avx2) return f.vendor == "AuthenticAMD" && f.family == 0x17 && f.model < 0x30 ? 1 : 2;
   return 1;  // no FMA: a multiplication and an addition

@@ -11,6 +11,7 @@
 
 #include "core/cpu.h"
 #include "core/table.h"
+#include "cpu/gemm/predict/points.h"
 #include "cpu/gemm/predict/predict.h"
 #include "python/predictions.h"
 #include "python/problem.h"
@@ -125,6 +126,39 @@ void define_cpu_predictions(nb::module_& m) {
       },
       nb::arg("kernel"), nb::arg("dtype"), nb::arg("costs"),
       "The constants of a kernel, or torch, on this processor, in the order of CPU_COUNTS.");
+  m.def(
+      "add_cpu_point",
+      [](const Problem& problem, int threads, const std::vector<std::pair<std::string, double>>& measured) {
+        for (const auto& [kernel, seconds] : measured)
+          if (!(seconds > 0 && seconds < std::numeric_limits<double>::infinity()))
+            throw std::invalid_argument("seconds of '" + kernel + "': " + std::to_string(seconds));
+        if (threads < 1) throw std::invalid_argument("threads: " + std::to_string(threads));
+        for (const auto& [kernel, seconds] : measured)
+          if (const auto row = cpu_predict::row_of(kernel))
+            cpu_predict::add_point(*row, to_problem(problem), threads, seconds);
+      },
+      nb::arg("problem"), nb::arg("threads"), nb::arg("measured"),
+      "What kernels, and torch, took here, by name: predictions of products nearby follow. Those that are "
+      "not "
+      "predicted are left out.");
+  m.def(
+      "cpu_place",
+      [](const Problem& problem, int threads) { return cpu_predict::place_of(to_problem(problem), threads); },
+      nb::arg("problem"), nb::arg("threads"), "Where a product lies among those that were measured.");
+  m.def(
+      "cpu_knowledge",
+      [](const Changes& cpu) {
+        constexpr const char* kNames[] = {"predicted", "measured", "tuned"};
+        return kNames[int(cpu_predict::knowledge_of(to_cpu(cpu)))];
+      },
+      here, "Whether a processor's predictions are tuned, measured, or predicted from another one's.");
+  m.def(
+      "cpu_family",
+      [](const Changes& cpu) {
+        constexpr const char* kNames[] = {"zen3", "zen4", "granite_rapids"};
+        return kNames[int(cpu_predict::family_of(cpu_predict::Row::pipelined, DType::f32, to_cpu(cpu)))];
+      },
+      here, "The measured processor whose constants own kernels have.");
   m.def("reset_cpu_costs", &cpu_predict::reset_costs, "Back to the constants that are shipped.");
 }
 

@@ -1,6 +1,6 @@
 """Reading what is kept on disk, at import, where there is any.
 
-The modules that read it, :mod:`fastgemm.tuning` and ``_choice.predictions``, take 10 ms to import, a third of
+The modules that read it, :mod:`fastgemm.tuning` and two of ``_choice``, take 10 ms to import, a third of
 what the package took; most processes have no such file, and never tune.
 """
 
@@ -26,11 +26,12 @@ def _may_hold(path: Path) -> bool:
 def load() -> None:
     """Makes choices in this process follow what is kept."""
     where = storage.folder()
-    if _may_hold(where / storage.AUTOTUNED):
+    if _may_hold(where / storage.PREDICTIONS):
+        from ._choice import cpu_predictions, predictions
+
+        predictions.load()
+        cpu_predictions.load()
+    if _may_hold(where / storage.AUTOTUNED):  # after the constants, beside which its times are seen
         from .tuning import load_cache
 
         load_cache()
-    if _may_hold(where / storage.PREDICTIONS):
-        from ._choice.predictions import load as load_predictions
-
-        load_predictions()

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _errors, _introspect
-from ._choice import storage
+from ._choice import cpu_predictions, storage
 from ._choice.clocks import first_runs, gpu_clock, time_all, wall_clock
 from ._choice.storage import locked_sets, replace_file, versions
 from ._ops.torch_flags import torch_fp32_precision
@@ -34,9 +34,17 @@ from ._typing import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
 __all__ = ["Timing", "Tuned", "autotune", "cache_file", "clear_cache", "limit_workspace"]
-FORMAT = 1
+FORMATS = (1, 2)  # read; the last is written
 Key = tuple[Any, ...]
-Sets = dict[str, dict[Key, str]]  # environment: tuning key: kernel
+Seconds = dict[str, float]  # by kernel
+
+
+class Known(NamedTuple):
+    kernel: str  # the fastest
+    seconds: Seconds  # on a CPU, where they correct predictions of products nearby
+
+
+Sets = dict[str, dict[Key, Known]]  # environment: tuning key
 
 
 def __dir__() -> list[str]:
@@ -61,10 +69,10 @@ def _read(path: Path) -> Sets:
     """The file's measurements by environment; {} when there is none. Raises OSError or ValueError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["format"] != FORMAT:
-            raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
+        if data["format"] not in FORMATS:
+            raise ValueError(f"its format is {data['format']!r}, not {FORMATS[-1]}")
         return {
-            _name(where): {_key(key): _name(kernel) for key, kernel in entries}
+            _name(where): {_key(key): _known(*entry) for key, *entry in entries}
             for where, entries in data["sets"].items()
         }
     except FileNotFoundError:
@@ -89,9 +97,19 @@ def _name(value: Any) -> str:
     return value
 
 
-def _remember(key: Key, kernel: str, where: str = "") -> None:
+def _known(kernel: Any, seconds: Any = None) -> Known:
+    """From JSON. Raises AttributeError, TypeError or ValueError for what is none."""
+    times = {_name(name): float(spent) for name, spent in (seconds or {}).items()}
+    if not all(0 < spent < math.inf for spent in times.values()):
+        raise ValueError(f"not measured times: {seconds!r}")
+    return Known(_name(kernel), times)
+
+
+def _remember(key: Key, kernel: str, where: str = "", seconds: Seconds | None = None) -> None:
     device = where.partition("|")[0]
     _introspect.remember(tuple(key), kernel, device.removeprefix("gpu ") if device.startswith("gpu ") else "")
+    if seconds:
+        cpu_predictions.learn(key, seconds)
 
 
 def load_cache() -> int:
@@ -104,8 +122,8 @@ def load_cache() -> int:
         for where, known in _read(path).items():
             device, _, of = where.partition("|")
             if of == versions() and (device.startswith("gpu ") or where == environment()):
-                for key, kernel in known.items():
-                    _remember(key, kernel, where)
+                for key, entry in known.items():
+                    _remember(key, entry.kernel, where, entry.seconds)
     except (OSError, ValueError) as error:
         warnings.warn(f"fastgemm: ignoring the autotune cache {path}: {error}", RuntimeWarning, stacklevel=2)
     return _introspect.remembered_count()
@@ -114,24 +132,28 @@ def load_cache() -> int:
 def kept_kernel(key: Key, device: torch.device | str = "cpu") -> str | None:
     """The kernel that the file has for a problem on this device; None where it has none, or cannot be read."""
     try:
-        return _read(cache_file()).get(environment(device), {}).get(tuple(key))
+        known = _read(cache_file()).get(environment(device), {}).get(tuple(key))
+        return known.kernel if known else None
     except (OSError, ValueError):
         return None
 
 
 def _write(path: Path, sets: Sets) -> None:
-    lists = {name: [[list(key), kernel] for key, kernel in known.items()] for name, known in sets.items()}
-    replace_file(path, {"format": FORMAT, "sets": lists})
+    lists = {
+        where: [[list(key), *filter(None, e)] for key, e in known.items()] for where, known in sets.items()
+    }
+    replace_file(path, {"format": FORMATS[-1], "sets": lists})
 
 
-def _save(new: dict[Key, str], where: str | None = None) -> None:
+def _save(new: dict[Key, str], where: str | None = None, seconds: Seconds | None = None) -> None:
     """Merges measurements into the file."""
     from filelock import Timeout
 
     path, where = cache_file(), where or environment()
     try:
         with locked_sets(path, _read) as sets:
-            sets[where] = {**sets.get(where, {}), **new}
+            known = {key: Known(kernel, seconds or {}) for key, kernel in new.items()}
+            sets[where] = {**sets.get(where, {}), **known}
             _write(path, sets)
     except (OSError, Timeout) as error:
         warnings.warn(
@@ -142,6 +164,8 @@ def _save(new: dict[Key, str], where: str | None = None) -> None:
 def clear_cache(*, disk: bool = False) -> None:
     """Forgets the measurements of this process, and with ``disk`` also the file."""
     _introspect.forget_all()
+    _introspect.reset_cpu_costs()
+    cpu_predictions.load()  # what fastgemm.tune fitted stays
     if disk:
         cache_file().unlink(missing_ok=True)
 
@@ -303,7 +327,7 @@ def autotune(
 
     Returns:
         The fastest kernel and all timings. The choice holds for problems of exactly this key: dtype, sizes,
-        layout and thread count.
+        layout and thread count. On a CPU the choices for products nearby follow the times, too.
 
     Raises:
         TypeError: an operand is no tensor, or there is no product of its dtype, or it is complex.
@@ -373,7 +397,8 @@ def autotune(
         key=lambda t: t.seconds,
     )
     where = environment(a.device)
-    _remember(key, timings[0].kernel, where)
+    measured = {} if a.is_cuda else {t.kernel: float(f"{t.seconds:.4g}") for t in timings if t.runs}
+    _remember(key, timings[0].kernel, where, measured)
     if save:
-        _save({key: timings[0].kernel}, where)
+        _save({key: timings[0].kernel}, where, measured)
     return Tuned(timings[0].kernel, tuple(timings))

@@ -151,14 +151,11 @@ def test_a_kernel_of_the_table(monkeypatch):
     build = _introspect.build_info()
     monkeypatch.setattr(_introspect, "build_info", lambda: build | {"cpu_model": measured})
     tuning.clear_cache(disk=True)
-    instance = instantiate(SQUARE)
+    instance = instantiate(Transpose(96, 96, torch.float32))
     (name, *_) = _introspect.ranked(instance.key, measured)
     monkeypatch.setattr(type(instance), "chosen", lambda *_: name)
     text = why_below_torch(row_of(instance, 0.6, 0.7, 0.8), instance)
-    assert (
-        f"the table of this type of processor names it, and this problem was not measured here: {MEASURES}"
-        in text
-    )
+    assert "the table of this type of processor names it, and this problem was not measured here: " in text
 
 
 def test_a_kernel_that_was_measured_here(no_table):

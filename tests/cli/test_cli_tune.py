@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from fake_cpu import FakeCpu
 from fake_gpu import SECONDS, FakeGpu
 from fastgemm import _introspect, _tune, tuning
 from fastgemm._tune.problems import SERIES
 from fastgemm.cli import known, main
+from fit_cpu_costs import ZEN4
 
 pytest.importorskip("scipy")
 
@@ -22,6 +24,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path / "cache"))
     _introspect.reset_predictions()
+    _introspect.reset_cpu_costs()
 
     def invoke(*arguments: str, code: int = 0):
         result = CliRunner().invoke(main, list(arguments))
@@ -30,12 +33,22 @@ def run(tmp_path, monkeypatch):
 
     yield invoke
     _introspect.reset_predictions()
+    _introspect.reset_cpu_costs()
 
 
 @pytest.fixture
 def gpu(monkeypatch):
     found = FakeGpu(factors={"mma_sync": 0.6, "small_tile": 2.0, "dmma": 1.7})
     monkeypatch.setattr(_tune, "gpu_at_hand", lambda: found.target)
+    return found
+
+
+@pytest.fixture
+def cpu(monkeypatch):
+    """Of a machine without a GPU."""
+    found = FakeCpu(factors={"pipelined": 1.4})
+    monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
+    monkeypatch.setattr(_tune, "cpu_at_hand", lambda: found.target)
     return found
 
 
@@ -82,14 +95,28 @@ def test_tune_forget(run, gpu):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--forget"]])
-def test_tune_without_a_gpu(run, monkeypatch, arguments):
+def test_tune_of_a_gpu_that_is_not_there(run, monkeypatch, arguments):
     monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
     message = "Error: fastgemm tune measures a GPU, and none can be used here: torch sees no CUDA device"
-    instead = "\non a CPU, fastgemm bench --shape 1024 --tune measures a product and keeps its fastest kernel"
-    assert run("tune", *arguments, code=1).stderr == f"{message}{'' if arguments else instead}\n"
+    assert run("tune", "--device", "cuda", *arguments, code=1).stderr == f"{message}\n"
 
 
-def test_what_tune_names_instead_of_itself_keeps_a_kernel(run):
+def test_tune_on_a_cpu(run, cpu, tmp_path):
+    result = run("tune", "--seconds", str(60 * cpu.SECONDS), "--dtype", "float32", "--json", "t.json")
+    assert "float32" in result.stdout and f"{cpu.name}: 60 problems in" in result.stdout
+    found = json.loads(Path("t.json").read_text())
+    assert found["counts"] == list(_introspect.CPU_COUNTS) and len(found["points"]) == 60
+    _, threads, seconds = found["points"][0]
+    assert threads in (1, 4) and "torch" in seconds
+    (state,) = [json.loads(run("info", "--json").stdout)["processor"]]
+    assert state["knowledge"] == "tuned" and state["tuned"]["points"] == 60
+    assert f"tuned: {state['tuned']['when']}, 60 problems" in lines_of(run)
+    assert run("tune", "--device", "cpu", "--forget").stdout == f"{cpu.name}: forgotten\n"
+    assert _introspect.cpu_knowledge() != "tuned"
+    assert "nothing was tuned" in run("tune", "--forget").stdout
+
+
+def test_what_info_names_for_one_product_keeps_a_kernel(run):
     command = known.ON_A_CPU.replace("1024", "17").split()[1:]
     result = run(*command, "--device", "cpu", "--budget", "0.001")
     assert "written: " in result.stderr and "autotune.json" in result.stderr.replace("\n", "")
@@ -136,7 +163,8 @@ def test_info_of_a_gpu_that_was_not_measured(run, one_gpu):
         "measured predicted: nothing was measured of this GPU",
         "level=None own kernels where they beat what the library cannot; else torch",
         "next fastgemm tune measures this GPU, in two minutes",
-        f"fastgemm ladder --device cpu times every level beside torch; {known.ON_A_CPU} --device cpu",
+        "fastgemm ladder --device cpu times every level beside torch; fastgemm tune --device cpu measures",
+        f"; {known.ON_A_CPU} --device cpu",
     ):
         assert part in text
     # This is the end.
@@ -156,7 +184,8 @@ def test_info_of_a_tuned_gpu(run, one_gpu):
     assert found["knowledge"] == "tuned" and found["tuned"]["points"] == 2 * len(SERIES)
     text = lines_of(run)
     assert f"tuned: {found['tuned']['when']}, {2 * len(SERIES)} problems" in text
-    assert "fastgemm tune" not in text and "next fastgemm ladder times every level" in text
+    of_gpu = text[text.index(one_gpu.name) :]
+    assert "fastgemm tune" not in of_gpu and "next fastgemm ladder times every level" in of_gpu
 
 
 def test_info_of_a_damaged_file(run, one_gpu, tmp_path):
@@ -165,18 +194,22 @@ def test_info_of_a_damaged_file(run, one_gpu, tmp_path):
     assert "predicted: " in lines_of(run)
 
 
-def test_info_says_whether_the_processor_was_measured(run, monkeypatch):
-    assert json.loads(run("info", "--json").stdout)["processor_measured"] == known.processor_measured()
-    build = _introspect.build_info()
-    monkeypatch.setattr(_introspect, "build_info", lambda: build | {"cpu_model": "Another-1-2-avx2"})
-    text = lines_of(run)
-    assert "measured nothing of this type of processor" in text and f"; {known.ON_A_CPU} measures" in text
-    assert "level=None products: the kernel that is predicted to take least time" in text
-    measured = "AuthenticAMD-25-17-avx2+avx512+avx512_vnni+avx512_bf16"
-    monkeypatch.setattr(_introspect, "build_info", lambda: build | {"cpu_model": measured})
-    text = lines_of(run)
-    assert "measured this type of processor" in text
-    assert "level=None the fastest kernel of that measured problem which is nearest" in text
+def test_info_says_whether_the_processor_was_measured(run):
+    try:
+        _introspect.set_cpu(ZEN4 | {"l2": 5 << 18})
+        text = lines_of(run)
+        assert "predicted: nothing was measured of this family of processors" in text and "(zen4)" in text
+        assert "own kernels where they are predicted to be 24 % faster than torch" in text
+        assert "fastgemm tune measures this processor, in two minutes" in text and known.ON_A_CPU in text
+        _introspect.set_cpu(ZEN4)
+        text = lines_of(run)
+        assert "measured: constants and products measured on a processor of this family (zen4)" in text
+        assert json.loads(run("info", "--json").stdout)["processor"] == {
+            "knowledge": "measured",
+            "family": "zen4",
+        }
+    finally:
+        _introspect.set_cpu(None)
 
 
 def test_info_says_what_level_none_takes(run, monkeypatch):

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+import check_cpu_choices
 import fit_cpu_costs
 from check_choices import qualities
 from fastgemm import _introspect
@@ -26,7 +27,7 @@ NEIGHBOUR = ("float32", "ieee", 1, 1000, 777, 3001, True, True)  # measured
 # Terms that count cycles (counts.h); all others are times.
 IN_CYCLES = {"launch", "more_launches", "code", "waves", "steps", "edges"}
 FAR = 1.15
-PROCESSORS = {"avx512": "AVX-512, Zen 4", "avx2": "AVX2, Zen 3"}
+PROCESSORS = {"granite_rapids": "Granite Rapids", "zen4": "Zen 4", "zen3": "Zen 3"}
 
 
 def microseconds(seconds: float) -> str:
@@ -121,15 +122,17 @@ def quality() -> str:
 
 
 def of_cpus() -> str:
-    """The same for products on CPUs, with a comparison with torch's."""
-    lines = [
-        (name, dtype, fit_cpu_costs.choices(isa, dtype))
-        for isa, name in PROCESSORS.items()
-        for dtype in fit_cpu_costs.ARITHMETIC_TYPES
-    ]
-    return "\n\n".join(
-        [OF_CPUS.text(lines), *(_place(file) for isa in PROCESSORS for file in fit_cpu_costs.FILES[isa])]
-    )
+    """The same of products on CPUs, of which what they are chosen by knows nothing, and how they compare with
+    torch's."""
+    lines = []
+    for family, name in PROCESSORS.items():
+        found = check_cpu_choices.held_out(family)
+        for dtype in fit_cpu_costs.ARITHMETIC_TYPES:
+            seconds = [(p["seconds"], p["seconds"][kernel]) for p, kernel in found if p["dtype"] == dtype]
+            ratios = [(s / min(all_.values()), s / all_["torch"]) for all_, s in seconds if "torch" in all_]
+            lines.append((name, dtype, ratios))
+    files = [_place(file) for family in PROCESSORS for file in fit_cpu_costs.FILES[family]]
+    return "\n\n".join([OF_CPUS.text(lines), *files])
 
 
 def _place(file: str) -> str:

@@ -12,7 +12,9 @@ set(FASTGEMM_CPU_GEMM_PLAIN
     csrc/cpu/gemm/mirror.cpp
     csrc/cpu/gemm/parallel.cpp
     csrc/cpu/gemm/predict/counts.cpp
+    csrc/cpu/gemm/predict/families.cpp
     csrc/cpu/gemm/predict/library.cpp
+    csrc/cpu/gemm/predict/points.cpp
     csrc/cpu/gemm/predict/predict.cpp
     csrc/cpu/gemm/symmetric.cpp
     csrc/cpu/gemm/table.cpp)

@@ -1,7 +1,8 @@
 """What ``fastgemm tune`` fitted on GPUs, and the file that keeps it.
 
-The file holds one set per environment (GPU, versions of torch and cuBLAS, kernel table) beside the cache of
-:mod:`fastgemm.tuning`, is written as that is, and is ignored with one warning when it cannot be read or written.
+The file holds one set per environment (GPU or processor, versions of torch and cuBLAS, kernel table) beside the
+cache of :mod:`fastgemm.tuning`, is written as that is, and is ignored with one warning when it cannot be read or
+written.
 """
 
 from __future__ import annotations
@@ -148,9 +149,9 @@ def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
     return Fitted(gpu, properties, str(entry["when"]), int(entry["points"]), kernels, library)
 
 
-def _sets(path: Path) -> dict[str, Any]:
+def sets(path: Path) -> dict[str, Any]:
     """The file's sets by environment as they were read; {} when there is none. Raises OSError or ValueError."""
-    with _damage():
+    with damage():
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -161,7 +162,7 @@ def _sets(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _damage() -> Iterator[None]:
+def damage() -> Iterator[None]:
     try:
         yield
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
@@ -171,9 +172,9 @@ def _damage() -> Iterator[None]:
 def read() -> list[Fitted]:
     """What the file says of GPUs under these versions. Raises OSError or ValueError."""
     found, here, terms = [], versions(), _terms()
-    for where, entry in _sets(file()).items():
+    for where, entry in sets(file()).items():
         gpu, _, of = where.partition("|")
-        with _damage():
+        with damage():
             if of == here and gpu.startswith("gpu ") and entry["terms"] == terms:
                 found.append(_parse(gpu.removeprefix("gpu "), entry))
     return found
@@ -195,19 +196,24 @@ def load() -> int:
 def _change(where: str, entry: dict[str, Any] | None) -> None:
     """Replaces a set in the file, or removes it. Raises OSError or filelock.Timeout."""
     path = file()
-    with locked_sets(path, _sets) as sets:
-        sets.pop(where, None)
+    with locked_sets(path, sets) as found:
+        found.pop(where, None)
         if entry is not None:
-            sets[where] = entry
-        replace_file(path, {"format": FORMAT, "sets": sets})
+            found[where] = entry
+        replace_file(path, {"format": FORMAT, "sets": found})
 
 
 def save(fitted: Fitted) -> bool:
     """Whether it is in the file; else there was a warning."""
+    return write(environment(fitted.gpu), fitted.as_json())
+
+
+def write(where: str, entry: dict[str, Any]) -> bool:
+    """Whether a set is in the file; else there was a warning."""
     from filelock import Timeout
 
     try:
-        _change(environment(fitted.gpu), fitted.as_json())
+        _change(where, entry)
     except (OSError, Timeout) as error:
         text = f"fastgemm: cannot write what was tuned to {file()}: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
@@ -225,16 +231,22 @@ def known(gpu: str) -> Fitted | None:
 
 def forget(gpu: str) -> bool:
     """Removes a GPU's set from the file and from this process; returns whether there was one. Raises OSError."""
-    there = file().exists() and environment(gpu) in _readable()
-    if there:
-        _change(environment(gpu), None)
+    there = remove(environment(gpu))
     _introspect.reset_predictions()
     load()  # those of other GPUs
     return there
 
 
+def remove(where: str) -> bool:
+    """Removes a set from the file; returns whether it was there. Raises OSError."""
+    there = file().exists() and where in _readable()
+    if there:
+        _change(where, None)
+    return there
+
+
 def _readable() -> dict[str, Any]:
     try:
-        return _sets(file())
+        return sets(file())
     except ValueError:
         return {}

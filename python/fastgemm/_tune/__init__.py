@@ -1,4 +1,4 @@
-"""``fastgemm.tune``: measures a GPU for two minutes, so that predictions of times are those of this very GPU."""
+"""``fastgemm.tune``: measures a GPU or the processor for two minutes, so that predictions are of this very one."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._C._functorch import peek_interpreter_stack
 
 from .. import _introspect
-from .._choice import predictions
+from .._choice import cpu_predictions, predictions
+from .._choice.cpu_predictions import CpuPoint, FittedCpu
 from .._choice.predictions import Fitted
 from ..bench.devices import cuda_obstacle
+from . import cpu
+from .cpu import CpuTarget, cpu_at_hand
 from .measuring import DeviceStopwatch, Point, Progress, Target, collect
 from .problems import MOST_BYTES, SIZE_OF
 from .quality import Quality, qualities
 from .refit import fit_kernels, fit_library
 
-__all__ = ["NoGpu", "Tuning", "forget", "gpu_at_hand", "tune"]
+__all__ = ["NoGpu", "Tuning", "cpu_at_hand", "forget", "gpu_at_hand", "tune"]
+
+Device = Literal["cuda", "cpu"]
 
 SECONDS = 110.0
 MEMORY_SHARE = 8  # operands and result take no more than this part of the GPU's free memory
@@ -33,19 +38,20 @@ class Tuning:
     """What :func:`tune` measured and fitted.
 
     Attributes:
-        gpu: the GPU, as the tables name it.
+        gpu: the GPU, or the processor, as the tables name it.
         seconds: how long it took to measure.
-        points: the problems, with the seconds of each kernel and of the library.
-        fitted: the constants of kernels, and the model and points of the library.
-        before: of each dtype (and tf32) how good choices were, as geometric means of chosen / best time.
+        points: the problems, with the seconds of each kernel and of the library; on a CPU with their threads.
+        fitted: the constants of kernels, and the model and points of the library; on a CPU points of all.
+        before: of each dtype (and tf32) how good choices were, as geometric means of chosen / best time; on a CPU
+            at every fifth product, after fitting to the others alone.
         after: the same of choices from now on.
         saved: whether later processes will load it.
     """
 
     gpu: str
     seconds: float
-    points: tuple[Point, ...]
-    fitted: Fitted
+    points: tuple[Point, ...] | tuple[CpuPoint, ...]
+    fitted: Fitted | FittedCpu
     before: dict[str, Quality]
     after: dict[str, Quality]
     saved: bool
@@ -60,13 +66,17 @@ class Tuning:
                 for series, fields in values.items()
             }
 
+        on_cpu = isinstance(self.fitted, FittedCpu)
         return {
             "gpu": self.gpu,
-            "environment": predictions.environment(self.gpu),
+            "environment": cpu_predictions.environment() if on_cpu else predictions.environment(self.gpu),
             "seconds": self.seconds,
             "problem": ["dtype", "precision", "batch", "m", "n", "k", "a_transposed", "b_transposed"],
-            "points": [[list(point.problem), point.seconds] for point in self.points],
-            "counts": list(_introspect.COUNTS),
+            "points": [
+                [list(p.problem), *([p.threads] if isinstance(p, CpuPoint) else ()), p.seconds]
+                for p in self.points
+            ],
+            "counts": list(_introspect.CPU_COUNTS if on_cpu else _introspect.COUNTS),
             "fitted": self.fitted.as_json(),
             "before": means(self.before),
             "after": means(self.after),
@@ -121,18 +131,21 @@ def tune(
     dtypes: Sequence[torch.dtype | str] | None = None,
     save: bool = True,
     progress: Progress | None = None,
+    device: Device | None = None,
 ) -> Tuning:
-    """Measures the current GPU, so that ``level=None`` and each level choose by what is fast on it.
+    """Measures the current GPU, or the processor, so that ``level=None`` and each level choose what is fast there.
 
-    Kernels are chosen by predicted times, whose constants were measured on other GPUs. This times the library and
-    the kernels that may be the fastest on random products of all shapes and layouts, fits the constants to that,
-    and makes them hold at once in this process. Nothing else may run on the GPU meanwhile.
+    Kernels are chosen by predicted times, whose constants were measured on other GPUs and processors. This times
+    the library and the kernels that may be the fastest on random products of all shapes and layouts, on a CPU on
+    one thread and on as many as torch has, fits the constants to that, and makes them hold at once in this
+    process. Nothing else may run on the device meanwhile.
 
     Args:
         seconds: how long to measure; fitting takes a few more.
         dtypes: of operands; the others stay as they are. Default: all.
         save: also keep it on disk, for later processes with these versions of torch and fastgemm.
         progress: is called with a text and the share of the work that is done, 0 to 1.
+        device: ``"cuda"`` or ``"cpu"``. Default: the GPU where the kernels can use one, else the processor.
 
     Returns:
         What was measured, what follows from it, and how much better choices are on these products.
@@ -141,36 +154,84 @@ def tune(
         RuntimeError: there is no GPU that the kernels can use, a CUDA graph is being captured, a transform of
             torch.func is active, or ``torch.use_deterministic_algorithms(True)`` holds.
         ImportError: scipy is not installed (``pip install 'fastgemm[tune]'``).
-        ValueError: ``seconds`` is no positive number; unknown dtype.
+        ValueError: ``seconds`` is no positive number; unknown dtype; unknown device.
     """
     _alert_not_deterministic()
     names = _names(dtypes)
     _check(seconds, names)
     with torch.no_grad():
-        target = gpu_at_hand()
+        target = _target(device)
         if find_spec("scipy") is None:
             raise ImportError(
                 "fastgemm tune fits constants with scipy, which is not installed: pip install 'fastgemm[tune]'"
             )
-        start = target.clock()
-        points = collect(target, seconds, names, progress or (lambda text, share: None))
+        return (_tune_cpu if isinstance(target, CpuTarget) else _tune_gpu)(
+            target, seconds, names, save, progress or (lambda text, share: None)
+        )
+
+
+def _target(device: Device | None) -> Target | CpuTarget:
+    """Raises NoGpu, and ValueError."""
+    if device not in ("cuda", "cpu", None):
+        raise ValueError(f"tune: device must be 'cuda', 'cpu' or None, got {device!r}")
+    if device == "cuda":
+        return gpu_at_hand()
+    try:
+        return cpu_at_hand() if device else gpu_at_hand()
+    except NoGpu:
+        return cpu_at_hand()
+
+
+def _none_measured(seconds: float) -> RuntimeError:
+    return RuntimeError(f"tune: no product was measured within {seconds:g} s")
+
+
+def _tune_gpu(
+    target: Target, seconds: float, dtypes: Sequence[str], save: bool, progress: Progress
+) -> Tuning:
+    start, gpu = target.clock(), target.properties
+    points = collect(target, seconds, dtypes, progress)
     spent = target.clock() - start
     if not points:
-        raise RuntimeError(f"tune: no product was measured within {seconds:g} s")
-    gpu = target.properties
-    before = qualities(points, gpu)
+        raise _none_measured(seconds)
+
+    def order_of(point: Point) -> list[str]:
+        return [name for name, _ in _introspect.predictions(point.problem, gpu)]
+
+    before = qualities(points, "cuda", order_of)
     kept = {name: gpu[name] for name in predictions.PROPERTIES}
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     fits = fit_kernels(points, gpu), fit_library(points, gpu)
     fitted = Fitted(target.name, kept, when, len(points), *fits)
     fitted.apply()
     saved = save and predictions.save(fitted.merged_into(predictions.known(target.name)))
-    after = qualities(points, gpu)
+    after = qualities(points, "cuda", order_of)
     return Tuning(target.name, spent, tuple(points), fitted, before, after, saved)
 
 
-def forget() -> tuple[str, bool]:
-    """Takes back what was tuned on the current GPU, on disk and in this process: the GPU, and whether the file had
-    anything of it. Raises OSError, and NoGpu."""
-    target = gpu_at_hand()
-    return target.name, predictions.forget(target.name)
+def _tune_cpu(
+    target: CpuTarget, seconds: float, dtypes: Sequence[str], save: bool, progress: Progress
+) -> Tuning:
+    start = target.clock()
+    points = cpu.collect(target, seconds, dtypes, progress)
+    spent = target.clock() - start
+    if not points:
+        raise _none_measured(seconds)
+    # Points say best what the choice at themselves should be, so others say how good it is elsewhere.
+    held_out = points[:: cpu.HOLD_OUT]
+    before = qualities(held_out, "cpu", cpu.order_of)
+    without = cpu.fitted([point for i, point in enumerate(points) if i % cpu.HOLD_OUT])
+    fitted = cpu.fitted(points)
+    without.apply()
+    after = qualities(held_out, "cpu", cpu.order_of)
+    fitted.apply()
+    saved = save and cpu_predictions.save(fitted.merged_into(cpu_predictions.known()))
+    return Tuning(target.name, spent, tuple(points), fitted, before, after, saved)
+
+
+def forget(device: Device | None = None) -> tuple[str, bool]:
+    """Takes back what was tuned on the current GPU, or the processor, on disk and in this process: its name, and
+    whether the file had anything of it. Raises OSError, and NoGpu."""
+    target = _target(device)
+    on_cpu = isinstance(target, CpuTarget)
+    return target.name, cpu_predictions.forget() if on_cpu else predictions.forget(target.name)

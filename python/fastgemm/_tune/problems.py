@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 30  # of operands and result
 ALIGNED = 0.6  # share of problems whose sizes are multiples of 8 or 64
 
 
-def _log_uniform(draw: random.Random, least: int, most: int) -> int:
+def log_uniform(draw: random.Random, least: int, most: int) -> int:
     return round(math.exp(draw.uniform(math.log(least), math.log(most))))
 
 
@@ -39,14 +39,14 @@ def _rounded(size: int) -> int:
 def _sizes(draw: random.Random, kind: int) -> list[int]:
     """Batch, m, n, k: of eight one square, one thin along m, n or k, one batch, and five of any shape."""
     if kind == 0:
-        return [1, *[_log_uniform(draw, 64, 16384)] * 3]
+        return [1, *[log_uniform(draw, 64, 16384)] * 3]
     if kind == 1:
-        sizes = [_log_uniform(draw, 64, 32768) for _ in range(3)]
-        sizes[draw.randrange(3)] = _log_uniform(draw, 1, 32)
+        sizes = [log_uniform(draw, 64, 32768) for _ in range(3)]
+        sizes[draw.randrange(3)] = log_uniform(draw, 1, 32)
         return [1, *sizes]
     if kind == 2:
-        return [_log_uniform(draw, 2, 512), *(_log_uniform(draw, 8, 1024) for _ in range(3))]
-    return [1, *(_log_uniform(draw, 8, 16384) for _ in range(3))]
+        return [log_uniform(draw, 2, 512), *(log_uniform(draw, 8, 1024) for _ in range(3))]
+    return [1, *(log_uniform(draw, 8, 16384) for _ in range(3))]
 
 
 def bytes_of(problem: Problem) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
-from .. import _introspect
+from .._choice.cpu_predictions import CpuPoint
 from ..bench.timing import geometric_mean
 from ..table import kernels
 from .measuring import SPLIT, Point
 
 TENSOR_CORES = 6  # the level
+AnyPoint = TypeVar("AnyPoint", Point, CpuPoint)
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,19 @@ class Quality:
     level6: float
 
 
-def qualities(points: Sequence[Point], gpu: dict[str, Any]) -> dict[str, Quality]:
-    """By the predictions that hold now, among the kernels that were timed."""
-    level6 = {row.name for row in kernels("gemm", "cuda") if row.level == TENSOR_CORES}
+def qualities(
+    points: Sequence[AnyPoint], device: str, order_of: Callable[[AnyPoint], Sequence[str]]
+) -> dict[str, Quality]:
+    """By the predictions that hold now, among the kernels that were timed. ``order_of``: kernels as they would be
+    chosen."""
+    level6 = {row.name for row in kernels("gemm", device) if row.level == TENSOR_CORES}
     ratios: dict[str, tuple[list[float], list[float]]] = {}
     counts: dict[str, int] = {}
     for point in points:
         dtype, precision, *_ = point.problem
         series = dtype if precision == "ieee" else precision
         seconds = {name: s for name, s in point.seconds.items() if name not in SPLIT}
-        order = [name for name, _ in _introspect.predictions(point.problem, gpu) if name in seconds]
+        order = [name for name in order_of(point) if name in seconds]
         best = min(seconds.values(), default=0.0)
         counts[series] = counts.get(series, 0) + 1
         free, of_level = ratios.setdefault(series, ([], []))

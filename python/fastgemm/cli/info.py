@@ -36,7 +36,7 @@ def gather() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda_devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "gpus": known.gpus(),
-        "processor_measured": known.processor_measured(),
+        "processor": known.processor(),
         "cuda_obstacles": cuda_obstacles(),
         "autotune_cache": str(tuning.cache_file()),
         "tuned_problems": _introspect.remembered_count(),
@@ -57,7 +57,7 @@ def _facts(found: dict[str, Any]) -> Table:
 def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
     """For each device: what was measured on it, how ``level=None`` chooses, and what to do next."""
     name, gpus = found["build"]["cpu"], found["gpus"]
-    processor = known.processor_in_words(name, found["threads"], found["processor_measured"], bool(gpus))
+    processor = known.processor_in_words(name, found["threads"], found["processor"], bool(gpus))
     for device in (processor, *map(known.gpu_in_words, gpus)):
         yield Text(f"\n{device.device}", style="bold")
         table = Table(show_header=False, box=None)

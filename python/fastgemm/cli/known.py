@@ -8,12 +8,11 @@ from typing import Any
 import torch
 
 from .. import _introspect
-from .._choice import predictions
+from .._choice import cpu_predictions, predictions
 
 GIGA, MIB = 1e9, 1 << 20
 ON_A_CPU = "fastgemm bench --shape 1024 --tune"
-"""The command that measures on a CPU, as ``fastgemm tune`` does on a GPU: one product, here of 1024 x 1024
-matrices."""
+"""What measures one product on a CPU, here of 1024 x 1024 matrices."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,28 @@ BY_KNOWLEDGE = {
         "tuned: {tuned}",
         "the kernel, or the library, that is predicted to take least time, by what was measured here",
         "fastgemm ladder times every level here beside torch",
+    ),
+}
+
+
+# By the state of a processor (docs/choosing.md).
+CPU_BY_KNOWLEDGE = {
+    "measured": (
+        "measured: constants and products measured on a processor of this family ({family})",
+        "the kernel, or torch, that is predicted to take least time",
+        "fastgemm ladder{device} times every level beside torch; fastgemm tune{device} measures this very "
+        "processor, in two minutes",
+    ),
+    "predicted": (
+        "predicted: nothing was measured of this family of processors; constants of the most like one ({family})",
+        "own kernels where they are predicted to be 24 % faster than torch, else torch",
+        "fastgemm ladder{device} times every level beside torch; fastgemm tune{device} measures this processor, "
+        "in two minutes",
+    ),
+    "tuned": (
+        "tuned: {tuned}",
+        "the kernel, or torch, that is predicted to take least time, by what was measured here",
+        "fastgemm ladder{device} times every level here beside torch",
     ),
 }
 
@@ -93,22 +114,30 @@ def gpu_in_words(gpu: dict[str, Any]) -> Known:
     return Known(sees, measured.format(tuned=tuned), choice, then)
 
 
-def processor_measured() -> bool:
-    """Whether the static tables have this type of processor."""
-    key = ("gemm", "cpu", "float32", "float32", "ieee", False, False, False, 1, 1, 512, 512, 512)
+def processor() -> dict[str, Any]:
+    """What is known of the processor: the state, the family whose constants hold, and what was measured here."""
+    fitted = cpu_predictions.known()
+    found = {"knowledge": _introspect.cpu_knowledge(), "family": _introspect.cpu_family()}
+    return found | ({"tuned": {"when": fitted.when, "points": len(fitted.points)}} if fitted else {})
+
+
+def has_tables() -> bool:
+    """Whether the static tables of transposes and sums have this type of processor."""
+    key = ("transpose", "cpu", "bits32", "bits32", "ieee", False, False, False, 1, 1, 512, 512, 0)
     return bool(_introspect.ranked(key, _introspect.build_info()["cpu_model"]))
 
 
-def processor_in_words(name: str, threads: int, measured: bool, beside_gpu: bool) -> Known:
-    """``measured``: see :func:`processor_measured`; ``beside_gpu``: commands take that by default."""
+def processor_in_words(name: str, threads: int, state: dict[str, Any], beside_gpu: bool) -> Known:
+    """``state``: of :func:`processor`; ``beside_gpu``: commands take that by default."""
     device = " --device cpu" if beside_gpu else ""
+    measured, choice, then = CPU_BY_KNOWLEDGE[state["knowledge"]]
+    of = state.get("tuned")
+    tuned = f"{of['when']}, {of['points']} problems" if of else "in this process"
+    tables = "the fastest kernel of the nearest measured problem" if has_tables() else "the highest level"
     return Known(
         f"{name}, {threads} thread{'s' if threads > 1 else ''}",
-        "this type of processor" if measured else "nothing of this type of processor",
-        "the fastest kernel of that measured problem which is nearest"
-        if measured
-        else "products: the kernel that is predicted to take least time, torch's where no other is predicted to "
-        "be 5 % faster; transposes and sums: the highest level",
-        f"fastgemm ladder{device} times every level beside torch; {ON_A_CPU}{device} measures a product of these "
-        "sizes here, and keeps its fastest kernel",
+        measured.format(family=state["family"].replace("_", " "), tuned=tuned),
+        f"products: {choice}; transposes and sums: {tables}",
+        f"{then.format(device=device)}; {ON_A_CPU}{device} measures a product of these sizes here, and keeps its "
+        "fastest kernel",
     )

@@ -76,6 +76,8 @@ def show(report: Report) -> None:
         beside = tables.beside_table(rows, {row.name: row.summary for row in kernels(op, device)})
         if beside:
             out.print(beside)
+        if peak := tables.peak_line(rows):
+            out.print(peak, style="dim", markup=False)
         notes = report.summary[op]
         for text in [*(f"{text} in this run" for text in notes["order_violations"]), *notes["below_torch"]]:
             out.print(f"note: {text}", style="yellow", markup=False)

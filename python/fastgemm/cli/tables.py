@@ -40,6 +40,16 @@ def limit_name(rows: list[Measurement]) -> str:
     return next((row.limit_name for row in rows if row.limit_name), "limit")
 
 
+def peak_line(rows: list[Measurement]) -> str | None:
+    """What the device could multiply at best, where that is known."""
+    limited = next((row for row in rows if row.limit and row.limit_name != "copy_"), None)
+    if limited is None:
+        return None
+    threads = limited.threads
+    on = f" on {threads} thread{'s' if threads > 1 else ''}, measured" if threads else ""
+    return f"{limited.limit_name}{on}: {rate(limited.limit)} {limited.unit}"
+
+
 def print_busy(out: Console, report: Report) -> None:
     """Reports other load on the machine while the rows of a report were measured."""
     env = report.environment

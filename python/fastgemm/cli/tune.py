@@ -1,4 +1,4 @@
-"""``fastgemm tune``: measures this GPU, so that choices follow measured times."""
+"""``fastgemm tune``: measures the GPU or the processor at hand, for choices that follow what is fast on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from .._choice import predictions
 from .._explain.rich_tables import whole
 from . import options
 from .console import console, failures_as_exit_code, progress_bar, say_written, write_file
-from .known import ON_A_CPU
 
 
 def _table(found: _tune.Tuning) -> Table:
@@ -34,25 +33,29 @@ def _table(found: _tune.Tuning) -> Table:
 
 
 @contextlib.contextmanager
-def _refusals(without_gpu: str = "") -> Iterator[None]:
-    """Ends the command with exit code 1 if something is missing, and says what to do; ``without_gpu`` if that is
-    a GPU."""
+def _refusals() -> Iterator[None]:
+    """What is missing here ends the command: exit code 1, and what to do."""
     with failures_as_exit_code():
         try:
             yield
         except ImportError as error:
             raise click.ClickException(str(error)) from error
         except _tune.NoGpu as error:
-            raise click.ClickException(f"{error}{without_gpu}") from error
+            raise click.ClickException(str(error)) from error
 
 
-def _forget() -> str:
+def _forget(device: _tune.Device | None) -> str:
     with _refusals():
-        gpu, there = _tune.forget()
-    return f"{gpu}: " + ("forgotten" if there else "nothing was tuned with these versions")
+        name, there = _tune.forget(device)
+    return f"{name}: " + ("forgotten" if there else "nothing was tuned with these versions")
 
 
-@click.command(short_help="Measure a GPU, so that choices follow what is fast on it.")
+@click.command(short_help="Measure a GPU or the processor, so that choices follow what is fast on it.")
+@click.option(
+    "--device",
+    type=click.Choice(["cuda", "cpu"]),
+    help="What to measure. Default: the GPU where the kernels can use one, else the processor.",
+)
 @click.option(
     "--seconds",
     type=options.Seconds(),
@@ -67,32 +70,35 @@ def _forget() -> str:
     type=options.DType(),
     help="Only these types; may be repeated. float32 includes tf32. The others stay as they are.",
 )
-@click.option("--forget", is_flag=True, help="Take back what was tuned on this GPU, and measure nothing.")
+@click.option("--forget", is_flag=True, help="Take back what was tuned on this device, and measure nothing.")
 @click.option(
     "--json",
     type=options.OutputPath(dash=True),
     metavar="PATH",
     help="Write what was measured and fitted; - is stdout.",
 )
-def tune(seconds: float, dtypes: tuple[torch.dtype, ...], forget: bool, json: Path | None) -> None:
-    """Measure this GPU, so that level=None and each level choose the kernels that are fast on it. On a CPU,
-    fastgemm
-    bench --tune measures the problems that it is given.
+def tune(
+    device: _tune.Device | None,
+    seconds: float,
+    dtypes: tuple[torch.dtype, ...],
+    forget: bool,
+    json: Path | None,
+) -> None:
+    """Measure the GPU or the processor at hand, so that level=None and each level choose by what is fast on it.
 
     Kernels are chosen by predicted times. This times the kernels and the library on random products of all
-    shapes and layouts, fits the predictions to these times, and stores them for later processes. Nothing else
-    should run on the GPU at the same time.
+    shapes and layouts, on a CPU on one thread and on all, fits the predictions to that, and keeps them on disk for
+    later processes. Nothing else should run on the device meanwhile.
     """
     for dtype in dtypes:
         options.check_dtype("gemm", dtype)
     if forget and (dtypes or json):
         raise click.UsageError("--forget goes alone")
     if forget:
-        console().print(_forget(), markup=False)
+        console().print(_forget(device), markup=False)
         return
-    alternative = f"\non a CPU, {ON_A_CPU} measures a product and keeps its fastest kernel"
-    with _refusals(alternative), progress_bar() as progress:
-        found = _tune.tune(seconds=seconds, dtypes=dtypes or None, progress=progress)
+    with _refusals(), progress_bar() as progress:
+        found = _tune.tune(seconds=seconds, dtypes=dtypes or None, progress=progress, device=device)
     if json:
         write_file(json, lambda file: json_module.dump(found.as_json(), file))
     if str(json) != "-":

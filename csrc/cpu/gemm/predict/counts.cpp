@@ -13,6 +13,7 @@ constexpr int64_t round_up(int64_t x, int64_t y) { return ceil_div(x, y) * y; }
 // The Traits of a kernel (cpu/gemm/engine.h) as numbers.
 struct Tile {
   int64_t rows, vectors, lanes, group, depth;  // kMR, kNR / lanes, accumulators in a vector, kGroup, kKC
+  int64_t block = 0;                           // of k in the five loops; 0: depth
   int64_t unit;                                // bytes of a unit of a packed panel
   double issue;                                // vector products that start in a cycle
   double unit_cycles = 0;                      // of a k-group of a whole tile, where a tile unit does it
@@ -55,7 +56,7 @@ Tile tile_of(Row row, DType type, const Cpu& cpu) {
       break;
     case Row::amx_bf16:
     case Row::amx_int8:
-      t.rows = 32, t.group = row == Row::amx_bf16 ? 32 : 64, t.depth = 16 * t.group;
+      t.rows = 32, t.group = row == Row::amx_bf16 ? 32 : 64, t.depth = 16 * t.group, t.block = 4 * t.depth;
       t.unit = 64, t.unit_cycles = 4 * 16;  // of four tile products; a unit here is a whole k-group
       t.partial_rows = false;
       break;
@@ -64,6 +65,9 @@ Tile tile_of(Row row, DType type, const Cpu& cpu) {
       // 4 x 6 sums of 2 x 2 are as many vectors as 8 rows of three.
       t.rows = 8, t.vectors = 3, t.unit = 8, t.group = row == Row::mmla_bf16 ? 4 : 8;
       t.depth = 512 * t.group, t.issue = cpu.vector_issue;
+      break;
+    case Row::pipelined:
+      if (cpu.l2 >= 5 << 18) t.block = 2 * t.depth;
       break;
     default:
       break;
@@ -86,19 +90,24 @@ class Counter {
         size_(element_size(p.type)),
         out_size_(element_size(p.out_type)),
         a_{p.m, p.k, p.a.row_stride == 1, p.a.col_stride == 1},
-        b_{p.n, p.k, p.b.col_stride == 1, p.b.row_stride == 1} {
+        b_{p.n, p.k, p.b.col_stride == 1, p.b.row_stride == 1},
+        uses_engine_(tile.unit_cycles == 0) {
     own_sums_ = (p.type == DType::f16 || p.type == DType::bf16) && p.out_type == p.type;
     plain_ = p.alpha == 1.0 && p.beta == 0.0;
   }
 
   Counts of_routes(int threads) {
+    if (tiny(threads)) return finish(threads);
     constexpr double kWorthAFork = 96.0 * 96 * 96;
+    const int all = threads;
     if (double(p_.batch) * double(p_.m) * double(p_.n) * double(p_.k) < kWorthAFork) threads = 1;
-    if (few_rows(threads)) return finish(threads);
+    if (few_rows(threads, all)) return finish(all);
     const double work = double(p_.m) * double(p_.n) * double(p_.k);
     const int64_t tiles = ceil_div(p_.m, t_.rows) * ceil_div(p_.n, t_.columns());
     if (t_.in_place && p_.k <= t_.depth && (work <= 192.0 * 192 * 192 || p_.n <= 2 * t_.columns())) {
       of_batch(threads, [&](int on) { in_place(on); });
+    } else if (t_.in_place && p_.k > t_.depth && std::max(p_.m, p_.n) <= 256 && p_.m * p_.n <= 128 * 128) {
+      of_batch(threads, [&](int on) { panel_dot(on); });
     } else if (threads > 1 && tiles < 8 * threads && p_.k >= 4 * t_.depth && p_.m * p_.n <= 128 * 128) {
       split_k(threads);
     } else {
@@ -107,6 +116,7 @@ class Counter {
     return finish(threads);
   }
   Counts of_one_thread() {
+    if (tiny(1)) return finish(1);
     of_batch(1, [&](int on) { five_loops(p_.k, on, own_sums_); });
     return finish(1);
   }
@@ -144,22 +154,41 @@ class Counter {
     c_[kStreamColumns] += step * double(ceil_div(share, columns)) * double(ceil_div(k, t_.lanes * at_once()));
     c_[kScalar] += r * double(share) * double(t_.lanes);  // a vector of sums becomes one
   }
-  // The route of few_rows.h. Its vectors are of accumulators.
-  bool few_rows(int threads) {
-    constexpr int64_t kFewRows = 8;
-    const bool swap = p_.m > kFewRows;
+  // A batch of products that plain loops multiply (tiny.h).
+  bool tiny(int threads) {
+    constexpr double kMost = 128, kTask = 1 << 15;
+    const double each = double(p_.m) * double(p_.n) * double(p_.k), work = double(p_.batch) * each;
+    if (p_.batch == 1 || each > kMost || !plain_ || !uses_engine_) return false;
+    const double on = std::clamp(std::floor(work / kTask), 1.0, double(threads));
+    c_[kScalar] += work / on;
+    if (on > 1) fork(int(on));
+    traffic_ += double(p_.batch) * (double(p_.k) * double(p_.m + p_.n) * double(size_) +
+                                    double(p_.m) * double(p_.n) * double(out_size_));
+    return true;
+  }
+
+  // The route of few_rows.h. Its vectors are of accumulators. Up to 16 rows go in two groups where B lies by
+  // columns; `all` threads share bytes of B that are worth it where multiply-adds are not.
+  bool few_rows(int threads, int all) {
+    constexpr int64_t kAtOnce = 8, kWorthAFork = 512 << 10;
+    const auto suits = [&](int64_t rows, const Operand& b) {
+      if (rows <= kAtOnce) return b.along_w || b.along_k;
+      return t_.in_place && rows <= 2 * kAtOnce && b.along_k && p_.k > 512;
+    };
+    const bool swap = !suits(p_.m, b_);
     const int64_t rows = swap ? p_.n : p_.m, n = swap ? p_.m : p_.n;
-    if (rows > kFewRows || p_.batch != 1 || n < 32 * threads) return false;
     const Operand& b = swap ? a_ : b_;
-    if (!b.along_w && !b.along_k) return false;
+    if (threads == 1)
+      threads = int(std::clamp<int64_t>(std::min(n * p_.k * size_ / kWorthAFork, n / 32), 1, all));
+    if (!suits(rows, b) || p_.batch != 1 || n < 32 * threads) return false;
     const Operand& x = swap ? b_ : a_;
     const bool widened = t_.in_place && x.along_k;
     if (!widened) c_[kScalar] += double(rows) * double(p_.k);
     const int64_t share = std::min(n, ceil_div(ceil_div(n, 16), threads) * 16);
-    if (b.along_w)
-      few_rows_of_rows(rows, share, p_.k);
-    else
-      few_rows_of_columns(rows, share, p_.k);
+    for (int64_t r = 0; r < rows; r += kAtOnce) {
+      const int64_t group = std::min(kAtOnce, rows - r);
+      b.along_w ? few_rows_of_rows(group, share, p_.k) : few_rows_of_columns(group, share, p_.k);
+    }
     c_[kScalar] += double(rows) * double(share);
     fork(threads);
     traffic_ += (double(p_.n) + double(p_.m)) * double(p_.k) * double(size_) +
@@ -206,7 +235,7 @@ class Counter {
 
   void five_loops(int64_t k, int threads, bool own_sums) {
     const int64_t nr = t_.columns(), mr = t_.rows;
-    const int64_t k_blocks = std::max<int64_t>(1, ceil_div(k, t_.depth));
+    const int64_t k_blocks = std::max<int64_t>(1, ceil_div(k, t_.block ? t_.block : t_.depth));
     const int64_t kc = round_up(ceil_div(k, k_blocks), std::max<int64_t>(t_.group, 8));
     int64_t grid_m = 1, best = INT64_MAX;
     for (int64_t rows = 1; rows <= threads; ++rows) {
@@ -271,6 +300,21 @@ class Counter {
         double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);
   }
 
+  // The route of panel_dot.h: each thread takes a part of k, and reads A and B where they lie, but for B by
+  // columns and more rows of A than 8 by columns.
+  void panel_dot(int threads) {
+    const double in_l1 = (32 << 10) / double(t_.columns() * t_.unit);
+    const double k = double(p_.k) / threads, blocks = std::ceil(k / in_l1);
+    const int64_t panels = ceil_div(p_.n, t_.columns());
+    if (!b_.along_w) pack(b_, t_.columns(), double(panels), k);
+    if (!a_.along_k && p_.m > 8) c_[kPackStraight] += k * double(ceil_div(p_.m, t_.lanes));
+    tiles(p_.m, panels, k, blocks);
+    c_[kEpilogue] += (blocks - 1 + threads) * double(p_.m) * double(p_.n) / double(t_.lanes);
+    fork(threads);
+    traffic_ +=
+        double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);
+  }
+
   void split_k(int threads) {
     const int64_t part = ceil_div(ceil_div(p_.k, t_.group), threads) * t_.group;
     five_loops(part, 1, false);
@@ -299,6 +343,7 @@ class Counter {
   const Cpu& cpu_;
   const int64_t size_, out_size_;
   const Operand a_, b_;
+  const bool uses_engine_;
   bool own_sums_ = false, plain_ = true;
   Counts c_{};
   double traffic_ = 0;  // bytes between caches and memory, if none of it fits

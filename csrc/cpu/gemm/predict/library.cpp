@@ -34,6 +34,7 @@ double library_rate(DType type, const Units& cpu) {
       return cpu.amx_bf16             ? 1024
              : cpu.dot_bf16           ? cpu.vector_bytes() / 2
              : cpu.isa == Isa::avx512 ? float32 / 2
+             : cpu.mmla_bf16          ? 4 * float32  // by bfmmla, which was not measured
                                       : 0;
     case DType::i8:
       return cpu.amx_int8 ? 2048 : cpu.vnni ? 4 * float32 : cpu.isa == Isa::avx512 ? 3 * float32 : 0;

@@ -1,123 +1,171 @@
 #include "cpu/gemm/predict/predict.h"
 
-#include <atomic>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <shared_mutex>
 #include <utility>
 
 #include "core/tuning.h"
+#include "cpu/gemm/predict/points.h"
 
 namespace fastgemm::cpu_predict {
 namespace {
 
-using Table = std::array<std::array<std::optional<Costs>, kArithmeticTypes>, kRows>;
-struct Tables {
-  Table avx512, avx2;  // of processors with these vectors, avx2 of those with shorter ones, too
+// What is known of a kernel for a type.
+struct Entry {
+  Costs costs{};
+  Points points;        // where it was measured, and by how much its constants are off there
+  bool fitted = false;  // on this very processor
 };
+using Table = std::array<std::array<std::optional<Entry>, kArithmeticTypes>, kRows>;
+using Tables = std::array<Table, kFamilies>;
 using enum DType;
+
+Entry& at(Table& table, Row row, DType type) {
+  auto& entry = table.at(size_t(row)).at(size_t(type));
+  return entry ? *entry : entry.emplace();
+}
+
+void add_costs(Tables& tables) {
+  const auto add = [&](Row row, Family family, DType type,
+                       std::initializer_list<std::pair<Count, double>> costs) {
+    Costs& c = at(tables[size_t(family)], row, type).costs;
+    for (const auto& [count, cost] : costs) c[count] = cost;
+  };
+#define FASTGEMM_CPU_COSTS(row, family, type, ...) add(Row::row, Family::family, type, {__VA_ARGS__});
+#include "cpu/gemm/predict/costs.def"
+#undef FASTGEMM_CPU_COSTS
+}
+
+void add_points(Tables& tables) {
+  constexpr double kOctave = 0.6931471805599453;  // ln 2
+  for (const ShippedSeries& series : shipped_series())
+    for (const ShippedPoint& point : series.points) {
+      const Points::Place place = place_of(point.problem(series.type), point.threads);
+      for (size_t i = 0; i < kMostMeasured; ++i)
+        if (const int percents = point.percents_of_octave[i]; percents != kNotTimed)
+          at(tables[size_t(series.family)], series.rows[i], series.type)
+              .points.add(place, float(percents / 100.0 * kOctave));
+    }
+}
 
 Tables shipped() {
   Tables tables;
-  const auto add = [](Table& table, Row row, DType type,
-                      std::initializer_list<std::pair<Count, double>> costs) {
-    Costs& c = table[size_t(row)][size_t(type)].emplace(Costs{});
-    for (const auto& [count, cost] : costs) c[count] = cost;
-  };
-#define FASTGEMM_CPU_COSTS(row, isa, type, ...) add(tables.isa, Row::row, type, {__VA_ARGS__});
-#include "cpu/gemm/predict/costs.def"
-#undef FASTGEMM_CPU_COSTS
+  add_costs(tables);
+  add_points(tables);
 
-  // No processor with AMX was measured. A tile unit can do 8 times what the dot products do; half of its rate
-  // is assumed, since its four loads take as long as its four products, and for everything around it what
-  // was measured with dot products.
-  const auto like = [&](Row row, Row measured, DType type) {
-    Table& table = tables.avx512;
-    table[size_t(row)][size_t(type)] = table[size_t(measured)][size_t(type)];
-    (*table[size_t(row)][size_t(type)])[kMultiply] = 2;
-  };
-  like(Row::amx_bf16, Row::dot_bf16, bf16);
-  like(Row::amx_int8, Row::dot_int8, i8);
-
-  // Nor one with bfmmla and smmla, nor any aarch64. A product of theirs takes the place of a multiply-add of
-  // the float32 tile; for everything around it stands what was measured of bfloat16's and int8's tiles.
+  // No aarch64 was measured. A product of bfmmla and smmla takes the place of a multiply-add of the float32
+  // tile; for everything around it stands what was measured of bfloat16's and int8's tiles.
+  Table& zen3 = tables[size_t(Family::zen3)];
   for (const auto& [row, type] : {std::pair{Row::mmla_bf16, bf16}, std::pair{Row::mmla_int8, i8}}) {
-    const auto& pipelined = tables.avx2[size_t(Row::pipelined)];
-    auto& costs = tables.avx2[size_t(row)][size_t(type)];
-    costs = pipelined[size_t(type)];
-    (*costs)[kMultiply] = (*pipelined[size_t(f32)])[kMultiply];
+    at(zen3, row, type) = at(zen3, Row::pipelined, type);
+    at(zen3, row, type).costs[kMultiply] = at(zen3, Row::pipelined, f32).costs[kMultiply];
   }
 
   // Nor were these products. Around the multiplications those of int64 do what those of int32 do, and uint8
   // and int16 are int8 from their packing on. What torch's loops take in int64 is not known, which leaves the
   // choice to the kernels of this library.
-  for (Table* table : {&tables.avx512, &tables.avx2})
+  for (Table& table : tables)
     for (const Row row : {Row::simd, Row::microkernel, Row::pipelined}) {
-      auto& costs = (*table)[size_t(row)];
+      auto& costs = table[size_t(row)];
       costs[size_t(i64)] = costs[size_t(i32)];
       costs[size_t(u8)] = costs[size_t(i16)] = costs[size_t(i8)];
     }
   // Two rates apart from that, of 128 x 128 x 128 on a Zen 3, where int64 is multiplied by halves.
   constexpr double kByHalves = 0.83, kNineInstructions = 1.05;
-  (*tables.avx2[size_t(Row::simd)][size_t(i64)])[kMultiply] = kNineInstructions;
-  for (const Row row : {Row::microkernel, Row::pipelined})
-    (*tables.avx2[size_t(row)][size_t(i64)])[kMultiply] = kByHalves;
+  at(zen3, Row::simd, i64).costs[kMultiply] = kNineInstructions;
+  for (const Row row : {Row::microkernel, Row::pipelined}) at(zen3, row, i64).costs[kMultiply] = kByHalves;
   return tables;
 }
 
-struct Costing {
+// What was measured on this processor, in place of what is shipped.
+struct Own {
   std::shared_mutex mutex;
-  Table own;
-  std::atomic<bool> any = false;
+  Table table;
 };
-Costing& fitted() {
-  static Costing f;
-  return f;
+Own& own() {
+  static Own o;
+  return o;
+}
+
+// The entry in force, and whether it is this processor's own. Null where there is none. Under own().mutex.
+std::pair<const Entry*, bool> find(Row row, DType type, const Cpu& cpu) {
+  static const Tables tables = shipped();
+  if (int(type) >= kArithmeticTypes) return {nullptr, false};
+  if (const auto& entry = own().table[size_t(row)][size_t(type)]) return {&*entry, true};
+  const auto& entry = tables[size_t(family_of(row, type, cpu))][size_t(row)][size_t(type)];
+  return {entry ? &*entry : nullptr, false};
+}
+
+double model_of(const Counts& counts, const Costs& costs) {
+  return std::inner_product(counts.begin(), counts.end(), costs.begin(), 0.0);
 }
 
 }  // namespace
 
 std::optional<Costs> costs_of(Row row, DType type, const Cpu& cpu) {
-  static const Tables tables = shipped();
-  if (int(type) >= kArithmeticTypes) return std::nullopt;
-  if (Costing& f = fitted(); f.any) {
-    const std::shared_lock lock(f.mutex);
-    if (const auto& own = f.own[size_t(row)][size_t(type)]) return own;
-  }
-  const Isa isa = row == Row::torch ? cpu.library.isa : cpu.isa;
-  const Table& table = isa == Isa::avx512 ? tables.avx512 : tables.avx2;
-  // With AVX512-FP16, float16 is MKL's like float32.
-  if (row == Row::torch && type == f16 && has_library_unit(f16, cpu)) type = f32;
-  return table[size_t(row)][size_t(type)];
+  const std::shared_lock lock(own().mutex);
+  const auto [entry, is_own] = find(row, type, cpu);
+  return entry ? std::optional(entry->costs) : std::nullopt;
 }
 
 double seconds(Row row, const GemmProblem& p, const Cpu& cpu, int threads) {
   constexpr double kUnknown = std::numeric_limits<double>::infinity();
+  // A library that was not measured may be so much faster than the one whose constants it gets: an own kernel
+  // is then taken only where it is known to win. With this factor no choice of a Zen 4 by the constants of a
+  // Zen 3, or of an Intel by those of a Zen 4, was 10 % slower than torch in float32 and float64 from 64 x 64
+  // x 64 on; without, 13 of 26 of the latter were.
+  constexpr double kUnmeasured = 1.2;
   if (!runs_on(row, cpu)) return kUnknown;
-  const std::optional<Costs> costs = costs_of(row, p.type, cpu);
-  if (!costs) return kUnknown;
-  const Counts counts = count(row, p, cpu, threads);
-  double sum = 0;
-  for (size_t i = 0; i < kCounts; ++i) sum += counts[i] * (*costs)[i];
-  return sum;
+  const std::shared_lock lock(own().mutex);
+  const auto [entry, is_own] = find(row, p.type, cpu);
+  if (!entry) return kUnknown;
+  const double model = model_of(count(row, p, cpu, threads), entry->costs);
+  if (is_own || is_measured(cpu))
+    return model * std::exp(double(entry->points.correction(place_of(p, threads))));
+  return row == Row::torch ? model / kUnmeasured : model;
 }
 
 void set_costs(Row row, DType type, const Costs& costs) {
-  Costing& f = fitted();
-  const std::unique_lock lock(f.mutex);
-  f.own.at(size_t(row)).at(size_t(type)) = costs;
-  f.any = true;
+  Own& o = own();
+  const std::unique_lock lock(o.mutex);
+  o.table.at(size_t(row)).at(size_t(type)) = Entry{costs, {}, true};
+  tuning_changed();
+}
+
+void add_point(Row row, const GemmProblem& p, int threads, double measured) {
+  const Cpu& cpu = current_cpu();
+  Own& o = own();
+  const std::unique_lock lock(o.mutex);
+  const auto [entry, is_own] = find(row, p.type, cpu);
+  if (!entry || !runs_on(row, cpu)) return;
+  if (!is_own) {
+    Entry& mine = at(o.table, row, p.type);
+    mine = *entry;
+    if (!is_measured(cpu)) mine.points = {};
+  }
+  Entry& mine = at(o.table, row, p.type);
+  const double model = model_of(count(row, p, cpu, threads), mine.costs);
+  mine.points.add(place_of(p, threads), float(std::log(measured / model)));
   tuning_changed();
 }
 
 void reset_costs() {
-  Costing& f = fitted();
-  const std::unique_lock lock(f.mutex);
-  f.own = {};
-  f.any = false;
+  Own& o = own();
+  const std::unique_lock lock(o.mutex);
+  o.table = {};
   tuning_changed();
+}
+
+Knowledge knowledge_of(const Cpu& cpu) {
+  const std::shared_lock lock(own().mutex);
+  for (const auto& of_types : own().table)
+    for (const auto& entry : of_types)
+      if (entry && entry->fitted) return Knowledge::tuned;
+  return is_measured(cpu) ? Knowledge::measured : Knowledge::predicted;
 }
 
 std::optional<Row> row_of(std::string_view name) {

@@ -2,13 +2,12 @@
 
 #include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
-#include <vector>
 
+#include "core/measured_points.h"
 #include "core/tuning.h"
 #include "cuda/gemm/predict/library_points.h"
 #include "cuda/gemm/predict/tiles.h"
@@ -19,69 +18,10 @@ namespace {
 float log2_of(int64_t n) { return std::log2(float(std::max<int64_t>(n, 1))); }
 
 // The measured points of a type and precision.
-class Series {
- public:
+struct Series : MeasuredPoints<kAxes> {
   Costs costs;
 
   explicit Series(const Costs& c) : costs(c) {}
-  // Adds a measured point. `off` is log(measured / model).
-  void add(const Place& at, float off) {
-    if (count_ % kLanes == 0) blocks_.push_back(kNowhere);
-    Block& block = blocks_.back();
-    for (int axis = 0; axis < kAxes; ++axis) block.at[axis][count_ % kLanes] = at[axis];
-    block.off[count_++ % kLanes] = off;
-  }
-  // The log of the factor by which the model is off at a place: the mean of the nine nearest points, weighted
-  // by nearness. It tends to 0 where all points are far.
-  float correction(const Place& at) const {
-    constexpr size_t kNearest = 9;
-    std::array<float, kNearest> distances, values{};
-    distances.fill(std::numeric_limits<float>::infinity());
-    for (const Block& block : blocks_) {
-      const Lanes found = block.distances(at);
-      for (int lane = 0; lane < kLanes; ++lane) {
-        float d = found[lane], value = block.off[lane];
-        if (d >= distances.back()) continue;
-        for (size_t j = 0; j < kNearest; ++j)
-          if (d < distances[j]) std::swap(d, distances[j]), std::swap(value, values[j]);
-      }
-    }
-    const auto weight = [](float d) { return 1 / ((d + 0.05f) * std::sqrt(d + 0.05f)); };
-    float weights = 0.5f * weight(4), sum = 0;
-    for (size_t j = 0; j < kNearest && distances[j] < 40; ++j) {
-      weights += weight(distances[j]);
-      sum += weight(distances[j]) * values[j];
-    }
-    return sum / weights;
-  }
-
- private:
-  // Points are stored in blocks, so that vector instructions process several at a time: every new signature
-  // of a call goes through all points.
-  static constexpr int kLanes = 16;
-  using Lanes = std::array<float, kLanes>;
-  struct Block {
-    std::array<Lanes, kAxes> at;
-    Lanes off;
-
-    Lanes distances(const Place& from) const {
-      Lanes sum{};
-      for (int axis = 0; axis < kAxes; ++axis)
-        for (int lane = 0; lane < kLanes; ++lane) {
-          const float apart = from[axis] - at[axis][lane];
-          sum[lane] += apart * apart;
-        }
-      return sum;
-    }
-  };
-  static constexpr Block kNowhere = [] {
-    Block b{};
-    for (Lanes& axis : b.at) axis.fill(1e9f);
-    return b;
-  }();
-
-  std::vector<Block> blocks_;
-  size_t count_ = 0;
 };
 
 constexpr float kOctave = 0.69314718f;  // ln 2

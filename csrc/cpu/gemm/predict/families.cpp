@@ -1,0 +1,53 @@
+#include "cpu/gemm/predict/families.h"
+
+namespace fastgemm::cpu_predict {
+namespace {
+
+bool has_amx(const Units& cpu) { return cpu.amx_bf16 || cpu.amx_int8; }
+bool is_amd(const Units& cpu) { return cpu.mkl_avx2; }
+
+Family family_of_units(const Units& cpu) {
+  if (has_amx(cpu)) return Family::granite_rapids;
+  if (cpu.isa != Isa::avx512) return Family::zen3;
+  return is_amd(cpu) ? Family::zen4 : Family::granite_rapids;
+}
+
+// Libraries have a kernel for each unit. On AMD's processors MKL takes other kernels than elsewhere.
+Family family_of_library(DType type, const Units& cpu) {
+  const Family usual = family_of_units(cpu);
+  switch (type) {
+    case DType::f64:
+    case DType::f32:
+      return is_amd(cpu) ? usual : Family::granite_rapids;
+    case DType::f16:  // with AVX512-FP16 by MKL, else by loops
+      return cpu.fp16 ? Family::granite_rapids : cpu.isa == Isa::avx512 ? Family::zen4 : Family::zen3;
+    case DType::bf16:  // tiles, or dot products
+      return cpu.mmla_bf16 || (usual == Family::granite_rapids && !cpu.amx_bf16) ? Family::zen4 : usual;
+    case DType::i8:
+      return usual == Family::granite_rapids && !cpu.amx_int8 ? Family::zen4 : usual;
+    default:
+      return usual;
+  }
+}
+
+}  // namespace
+
+Family family_of(Row row, DType type, const Cpu& cpu) {
+  return row == Row::torch ? family_of_library(type, cpu.library) : family_of_units(cpu);
+}
+
+bool is_measured(const Cpu& cpu) {
+  const Units& all = cpu.library;
+  if (cpu.isa != all.isa) return false;  // FASTGEMM_CPU_ISA
+  switch (family_of_units(all)) {
+    case Family::granite_rapids:
+      return has_amx(all) && cpu.l2 == 2 << 20;
+    case Family::zen4:
+      return all.vector_issue == 1 && cpu.l2 == 1 << 20;
+    case Family::zen3:
+      return is_amd(all) && all.isa == Isa::avx2 && all.vector_issue == 2 && cpu.l2 == 512 << 10;
+  }
+  return false;
+}
+
+}  // namespace fastgemm::cpu_predict
