@@ -14,7 +14,8 @@
 // Block tile, warp tiles and stages are those of wmma. The loop is the plain one of cp_async: fragments are
 // loaded, then multiplied. mma_sync in fast/ is the kernel that level 6 takes. It spreads copies and loads
 // between the products (parts/line_tile.cuh), has wider tiles and shares the last ones, and reads operands in
-// any direction; here an operand that does not run along k is copied first.
+// any direction; here an operand that does not run along k is copied first. The plain loop is slower than
+// wmma, too, whose row shares the main loop of mma_sync.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/ldmatrix.cuh"
 #include "cuda/device/mma.cuh"
