@@ -51,7 +51,7 @@ def test_predictions_pick_what_was_measured_to_be_fast(dtype, family):
     of_best, of_torch = zip(*choices(family, dtype), strict=True)
     assert len(of_best) > 75
     assert geometric_mean(of_best) < 1.02
-    assert geometric_mean(of_torch) < 0.97
+    assert geometric_mean(of_torch) < 0.98
 
 
 @pytest.mark.parametrize("family", PROCESSORS)
