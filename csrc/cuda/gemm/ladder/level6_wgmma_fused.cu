@@ -15,6 +15,7 @@
 // It applies the epilogue of layers whose operands lie along k and whose C lies by rows (fuses_in_fragments
 // in rules.h). Others come as plain products, and a pass follows.
 #include "cuda/device/activation.cuh"
+#include "cuda/gemm/parts/wgmma_operand.cuh"
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -29,24 +30,28 @@ struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
 };
 
 // A thread's sums of a tile whose first column is `column`, of `columns` in C. Of every four sums two are
-// neighbours in a row of C, and the other two stand 8 rows below them: they share two elements of the bias.
+// neighbours in a row of C, and the other two stand 8 rows below them: a pair of bias serves both. Pairs come
+// 8 columns apart and are loaded a few at a time, since each takes a register beside the 128 of the sums.
 template <class Out, class T>
 __device__ __forceinline__ void finish_tile(const Epilogue& e, float (&sum)[kBN / 2], int column,
                                             int columns) {
-  const int stride = int(e.bias_col_stride);
+  constexpr int kAtOnce = 32 / int(sizeof(Out));  // sums
   const Out* const bias = static_cast<const Out*>(e.bias);
+  if (bias == nullptr) columns = 0;
   column += WgmmaLayout<TensorCoreElement<T>>::c(fresh_lane(), 0).column;
   with_activation(e.activation, [&]<Activation activation>() {
     FASTGEMM_UNROLL
-    for (int i = 0; i < kBN / 2; i += 4) {
-      if (i % 8 == 0) __syncwarp();  // keeps the compiler from loading all of the bias first
+    for (int i = 0; i < kBN / 2; i += kAtOnce) {
+      __syncwarp();  // keeps the compiler from loading all of the bias first
+      Vector<Out, 2> pair[kAtOnce / 4] = {};
       FASTGEMM_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const int at = column + 2 * i + j;  // 8 columns from four to four sums
-        const float b = bias != nullptr && at < columns ? widen(bias[at * stride]) : 0.f;
-        sum[i + j] = short_activation<activation>(sum[i + j] + b);
-        sum[i + 2 + j] = short_activation<activation>(sum[i + 2 + j] + b);
+      for (int j = 0; j < kAtOnce / 4; ++j) {
+        const int at = column + 2 * i + 8 * j;
+        if (at < columns) pair[j] = load_vector<Vector<Out, 2>>(bias + at);
       }
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kAtOnce; ++j)
+        sum[i + j] = short_activation<activation>(sum[i + j] + widen(pair[j / 4][j % 2]));
     }
   });
 }
@@ -88,8 +93,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 void gemm_wgmma_fused(const GemmProblem& problem, Context& context) {
   run_wgmma_step<kBM, kBN, float, Half, BFloat16>(
       problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+        RowCopies copies;  // of a bias whose pairs cannot be read whole
+        const Epilogue epilogue = whole_pairs(problem.epilogue, p.gemm, copies, context);
+        copies.launch({}, context);
         launch_tiles<gemm_wgmma_fused_kernel<T, a_major, b_major>>(
-            "wgmma_fused", kBlocks, kThreads, sizeof(Shared), maps, p, context, problem.epilogue);
+            "wgmma_fused", kBlocks, kThreads, sizeof(Shared), maps, p, context, epilogue);
       });
 }
 
