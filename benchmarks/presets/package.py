@@ -93,7 +93,7 @@ def beside_peers(settings: Settings) -> Report:
 
 
 def no_peers(device: str) -> str:
-    """Without them a file of their times would be lost."""
+    """Why the preset cannot run, or "". Without the peers it would overwrite the file of their times."""
     return "" if with_triton.version() and with_jax.version() else "needs Triton and JAX"
 
 

@@ -262,7 +262,7 @@ def _product_on_gpu(a: Tensor, b: Tensor, out_dtype: torch.dtype | None) -> str 
 
 
 def _as_multiplied(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """An operand with the layout in which the op library passes it to a kernel of another type."""
+    """The operand as the op library passes it to a kernel for ``dtype``: with the same layout."""
     if x.dtype == dtype:
         return x
     return (

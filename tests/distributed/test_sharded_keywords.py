@@ -67,7 +67,7 @@ def check_symmetric(
         assert list(got.placements) == placements(result), f"{got.placements} instead of {result}"
     full = got.full_tensor().cpu()
     torch.testing.assert_close(full, exact.to(dtype) if dtype.is_complex else exact.real.to(dtype))
-    if mesh == (2,):  # the sum of more summands than two is rounded as the all-reduce orders it
+    if mesh == (2,):  # of more than two summands the all-reduce may add (i, j) and (j, i) in different orders
         assert full.equal(full.mH), "it is not exactly symmetric"
 
 

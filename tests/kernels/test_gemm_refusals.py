@@ -21,7 +21,7 @@ def test_libraries_take_plain_problems(kernel, dtype):
     """A library may refuse odd problems; one that refused all of them would pass every other test."""
     a, b = operands(64, 128, 96, dtype)
     if dtype == torch.int8:
-        b = b.t().contiguous().t()  # all that torch._int_mm is asked for on a GPU
+        b = b.t().contiguous().t()  # on a GPU torch's row takes only a column-major b
     assert check_gemm(a, b, kernel=kernel) is not None
 
 

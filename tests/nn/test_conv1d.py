@@ -28,9 +28,6 @@ def test_values_and_gradients(conv1d, shape):
     own = nn.convert(copy.deepcopy(layer))
     assert type(own) is nn.Conv1D and isinstance(own, conv1d)
     x = torch.randn(shape, requires_grad=True)
-    if shape == (24,):  # torch's has no such view of the result
-        assert own(x).shape == (40,)
-        return
     out, expected = own(x), layer(x)
     rows = x.detach().reshape(-1, 24)
     assert out.shape == expected.shape

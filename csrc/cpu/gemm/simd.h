@@ -194,8 +194,7 @@ inline constexpr bool kMultipliesHalves = true;
 inline constexpr bool kMultipliesHalves = false;
 #endif
 
-// The products of the lower halves of 64-bit lanes, in 64 bits; and 64-bit lanes as 32-bit ones, their halves
-// exchanged.
+// Multiplies the lower halves of 64-bit lanes. The products have 64 bits.
 FASTGEMM_INLINE Vector<uint64_t> low_product(Vector<uint64_t> x, Vector<uint64_t> y) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
   return (Vector<uint64_t>)_mm256_mul_epu32((__m256i)x, (__m256i)y);
@@ -205,6 +204,7 @@ FASTGEMM_INLINE Vector<uint64_t> low_product(Vector<uint64_t> x, Vector<uint64_t
   return (x & 0xffffffffu) * (y & 0xffffffffu);
 #endif
 }
+// Exchanges the two halves of each 64-bit lane.
 FASTGEMM_INLINE Vector<uint32_t> exchange_halves(Vector<uint64_t> x) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
   return (Vector<uint32_t>)_mm256_shuffle_epi32((__m256i)x, 0xb1);

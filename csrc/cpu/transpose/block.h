@@ -16,8 +16,8 @@ struct Element {
 
 // Rows [row_begin, row_end) of `cols` columns of one matrix. src and dst point at row 0 of the first of
 // these columns; strides are bytes between rows of src and between rows of dst (= columns of src).
-// `rows` is the height of the whole matrix: a kernel that writes whole cache lines may leave the last,
-// partial line of a piece to the piece below, and start its own first line above row_begin.
+// `rows` is the height of the whole matrix. A kernel that writes whole cache lines needs it: where its piece
+// ends inside a line, it may leave this line to the piece below, which then begins above its own row_begin.
 struct Block {
   const char* src;
   char* dst;

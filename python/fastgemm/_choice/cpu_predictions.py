@@ -62,7 +62,7 @@ class FittedCpu:
 
 
 def _terms() -> str:
-    """What the constants are of: they mean nothing to a version that counts otherwise."""
+    """Version and counts that constants belong to. To a version that counts otherwise they mean nothing."""
     return f"{_introspect.build_info()['version']}: {' '.join(_introspect.CPU_COUNTS)}"
 
 

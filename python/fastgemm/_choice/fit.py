@@ -63,9 +63,8 @@ def _corrections(squared: Any, off: Any) -> Any:
     import numpy as np
 
     nearest = min(NEAREST, squared.shape[1])
-    index = np.argsort(squared, axis=1, kind="stable")[
-        :, :nearest
-    ]  # of equally near ones the first, everywhere
+    # Stable: of equally near points every machine takes the first ones.
+    index = np.argsort(squared, axis=1, kind="stable")[:, :nearest]
     distance = np.take_along_axis(squared, index, axis=1)
     weight = np.where(distance < FAR, (distance + NEAR) ** -1.5, 0)
     return (weight * off[index]).sum(axis=1) / (weight.sum(axis=1) + 0.5 * (TOWARDS_MODEL + NEAR) ** -1.5)

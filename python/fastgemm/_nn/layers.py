@@ -39,7 +39,7 @@ class _LeftUnquantized:
 class Linear(torch.nn.Linear):
     """``torch.nn.Linear`` with the product of :func:`fastgemm.gemm`, in the forward pass and in the backward one.
 
-    Parameters, initialization and ``state_dict`` are those of ``torch.nn.Linear``, which it is a kind of.
+    It is a subclass of ``torch.nn.Linear`` and has the same parameters, initialization and ``state_dict``.
 
     ``torch.nn.functional.linear`` computes all products that fastgemm does not take, or raises its own error:
     nested, sparse, quantized, mkldnn and named tensors, int8 and other types that :func:`linear` does not

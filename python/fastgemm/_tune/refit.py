@@ -100,8 +100,9 @@ def _hopper() -> set[str]:
 
 
 def fit_library(points: Sequence[Point], gpu: dict[str, Any]) -> tuple[LibraryCosts, ...]:
-    """The library's model and points of each series that it was measured in. Where there are few points the model
-    also follows what was predicted of other problems, as far off as at those points."""
+    """For each series in which the library was measured: the constants of its model, and its points. Where
+    there are few points, the model also follows what was predicted of other problems, as far off as at those
+    points."""
     series: dict[tuple[str, str], Observations] = defaultdict(list)
     for point in points:
         if LIBRARY in point.seconds:

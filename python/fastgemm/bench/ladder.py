@@ -121,7 +121,8 @@ def run_problem(
     session: Session,
     progress: Progress = lambda text, share: None,
 ) -> tuple[list[Measurement], dict[str, list[str]]]:
-    """The ladder of one problem with the threads torch has now, and what to say of it."""
+    """Measures the ladder on one problem, with torch's current number of threads. Returns the measurements, and
+    remarks on them by kind."""
     with torch_precision(problem):
         instance = instantiate(problem, device=session.device)
         meter = LoadMeter()

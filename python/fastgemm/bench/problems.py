@@ -191,8 +191,8 @@ def _torch_has_product(problem: Gemm) -> bool:
 
 @dataclass
 class Instance:
-    """A problem with its tensors. ``in_bytes``: the rate of a product is that of the bytes that must move, as it
-    always is that of a transpose and a sum."""
+    """A problem with its tensors. ``in_bytes``: the rate counts the bytes that must move, not
+    operations. For transposes and sums it always does."""
 
     problem: Problem
     operands: tuple[Tensor, ...]

@@ -125,7 +125,7 @@ class CommandWithShapes(click.Command):
 
 
 def joined(words: list[str]) -> list[str]:
-    """A command line with the sizes behind each --shape as one word."""
+    """Joins the sizes behind each --shape of a command line: ``512 512`` becomes ``512x512``."""
     found: list[str] = []
     in_shape = False  # whether the last of ``found`` is a shape, to which another size belongs
     for word in words:

@@ -1,7 +1,7 @@
 // The framework's product on a CPU: MKL in float64 and float32, oneDNN in bfloat16 and int8, loops of one
-// thread in int32, in float16 without AVX512-FP16, and in bfloat16 and int8 without AVX-512. Nothing is known
-// of the libraries' routes, so the counts are those of any blocked product, with some more for shapes that
-// they treat apart.
+// thread in int32, in float16 without AVX512-FP16, and in bfloat16 and int8 without AVX-512. How they
+// compute a product is not known. So the counts are those of any blocked product, and a few more for shapes
+// that the libraries compute in another way.
 #include <algorithm>
 #include <bit>
 

@@ -1,4 +1,5 @@
-// Level 5 on Hopper: registers, occupancy, latency. What changes from level 4:
+// Level 5 on Hopper: registers, occupancy, latency. What changes from cp_async (producer_warp is a plain
+// form):
 //   - every thread keeps 8 x 16 sums in registers, and a warp 64 x 64. That is 128 multiply-adds for 6 loads,
 //     where 8 x 8 sums have 64 for 4. It matters because loads take issue slots that multiply-adds need;
 //   - a multiprocessor has one block. Most of its shared memory is a ring of stages, which the TMA fills up

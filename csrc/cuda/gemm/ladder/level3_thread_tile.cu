@@ -30,7 +30,7 @@ struct Tiles {
 };
 
 // The bound of 3 blocks an SM keeps nvcc from holding so much of the copy in flight that only 2 fit; off
-// Hopper float64 would spill by it.
+// Hopper the types of 8 bytes would spill by it.
 template <class T, int padding>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 && !FASTGEMM_SM90A ? 2 : 3)
     gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {

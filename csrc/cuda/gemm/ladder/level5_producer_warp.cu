@@ -11,7 +11,8 @@
 //
 // The companion producer_warp_wide differs in the thread tile alone: 8 x 16 sums for each thread need 24
 // loaded values for 128 multiply-adds, where 8 x 8 need 16 for 64. Loads take issue slots that multiply-adds
-// need, so this is worth more than the second block, for which 128 sums leave no registers.
+// need. But 128 sums leave no registers for a second block, and alone this step loses 7 % (docs/ladder.md):
+// nothing multiplies while a warp waits for its fragments.
 //
 // warp_specialized in fast/ is the kernel that level 5 takes. It adds persistent blocks that share the last
 // tiles evenly, setmaxnreg, the other types, and fragments that are loaded across stages.

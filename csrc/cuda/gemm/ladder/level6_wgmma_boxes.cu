@@ -3,14 +3,14 @@
 // Level 6 on Hopper, fourth step: the hardware stores. What changes from wgmma_persistent: a warp writes its
 // finished sums, rounded, to a box of 16 rows x 128 bytes in shared memory, and the tensor memory accelerator
 // (TMA) stores the box to C (store_boxes() in parts/wgmma_tiles.cuh).
-//   - C is written in lines of 128 bytes: 64 sectors for 2 KB. A plain store of a warp fills 16 of the 32
-//     bytes of each sector that it touches, and a thread stores one element at a time: the same 2 KB take 32
-//     requests of 8 sectors.
+//   - C is written in lines of 128 bytes: 64 sectors for 2 KB. A plain store of a warp fills 8 of the 32
+//     bytes of each sector that it touches, since a thread stores one element of 2 bytes at a time: the same
+//     2 KB take 32 requests of 8 sectors.
 //   - The last box of a tile is on its way while the next tile is multiplied.
 //
 // Tile, stages and the two blocks of a multiprocessor are those of wgmma_persistent. A warp has one box,
 // because two blocks have no room for more, and waits until the box is read before it writes the next part.
-// Results that the TMA cannot store (map_result()) take the plain way.
+// Results that the TMA cannot store, or with a c to be added (map_result()), take the plain way.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -21,8 +21,9 @@ constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 
 constexpr int kStages = 3, kBlocks = 2;  // on a multiprocessor
 
 struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
-  Boxes<1> boxes[kConsumerWarps];
+  WarpBoxes<1> boxes[kConsumerWarps];
 };
+// A multiprocessor has 228 KB of shared memory, of which each block takes 1 KB beside its own.
 static_assert(kBlocks * (sizeof(Shared) + 1024) <= 228 << 10);
 
 template <class T, Major a_major, Major b_major>

@@ -1,16 +1,17 @@
 //   make sim KERNEL=wgmma_fused ARGS='--dtype bf16'
 //
-// Level 6 on Hopper, beside wgmma_overlapped: the epilogue of a layer in the kernel. All other rungs leave
+// Level 6 on Hopper, beside wgmma_setmaxnreg: the epilogue of a layer in the kernel. All other rungs leave
 // activation(x W^T + bias) to a second kernel (parts/finish.cu). That pass costs a launch, and more traffic:
 //
 //   product, then a pass    sums to C in float32   C read in float32   results written in bfloat16
 //   here                                                               results written in bfloat16
 //
 // 10 bytes an element of C become 2, and the sums are rounded once either way. What changes from
-// wgmma_overlapped: when a tile is complete, each thread adds the bias to its sums and applies the activation
+// wgmma_setmaxnreg: when a tile is complete, each thread adds the bias to its sums and applies the activation
 // in registers (finish_tile()), and then stores them as before. The tensor cores wait meanwhile: gelu, of 14
-// instructions an element, takes some 4 % of a product with K = 4096. So fusion pays where K is short, or
-// where C is large beside the operands. A residual comes as the C that beta adds, which store_tile() reads.
+// instructions an element, takes some 5 % of a product with K = 4096. So fusion pays where K is short, or
+// where C is large beside the operands. A residual comes as the C that beta adds. Then sums are stored
+// element by element, because the TMA adds nothing.
 //
 // It applies the epilogue of layers whose operands lie along k and whose C lies by rows (fuses_in_fragments
 // in rules.h). Others come as plain products, and a pass follows.
@@ -26,8 +27,9 @@ constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 
 constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
 
 struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
-  Boxes<2> boxes[kConsumerWarps];
+  WarpBoxes<2> boxes[kConsumerWarps];
 };
+static_assert(kBlocks * (sizeof(Shared) + 1024) <= 228 << 10);
 
 // A thread's sums of a tile whose first column is `column`, of `columns` in C. Of every four sums two are
 // neighbours in a row of C, and the other two stand 8 rows below them: a pair of bias serves both. Pairs come

@@ -19,7 +19,7 @@ constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 
 constexpr int kStages = 3, kBlocks = 1;  // on a multiprocessor
 
 struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
-  Boxes<1> boxes[kConsumerWarps];
+  WarpBoxes<1> boxes[kConsumerWarps];
 };
 static_assert(kBlocks * (sizeof(Shared) + 1024) <= 228 << 10);
 

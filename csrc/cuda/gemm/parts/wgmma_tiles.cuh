@@ -44,17 +44,21 @@ __device__ __forceinline__ void multiply_tile(Acc (&sum)[R], StageRing<STAGES, S
 
 // A warp's boxes in shared memory.
 template <int BOXES>
-struct alignas(1024) Boxes {
+struct alignas(1024) WarpBoxes {
   unsigned char box[BOXES][16 * 128];  // (16, 128 bytes), swizzled
 };
 
 // A warp stores its 16 rows of a tile, from (row, column) on, as elements of Out. It writes a box when the
 // TMA has read what the box held BOXES stores before.
 template <class Out, class T, int BOXES, int R>
-__device__ __forceinline__ void store_boxes(Boxes<BOXES>& boxes, const TensorMap& out, Accumulator<T> alpha,
-                                            const Accumulator<T> (&sum)[R], int row, int column, int batch) {
-  constexpr int kColumns = 128 / int(sizeof(Out)), kSums = 16 * kColumns / 32;  // of a box, of a lane
-  const bool elected = elect_one();
+__device__ __forceinline__ void store_boxes(WarpBoxes<BOXES>& boxes, const TensorMap& out,
+                                            Accumulator<T> alpha, const Accumulator<T> (&sum)[R], int row,
+                                            int column, int batch) {
+  // Columns of a box of 16 rows, and the sums that each of 32 lanes writes to it. Boxes are used in turn,
+  // from the first on in each tile.
+  constexpr int kColumns = 128 / int(sizeof(Out)), kSums = 16 * kColumns / 32;
+  static_assert(R / kSums % BOXES == 0);
+  const bool elected = elect_one();  // the same lane each time: a thread waits for its own stores alone
   FASTGEMM_UNROLL
   for (int box = 0; box < R / kSums; ++box) {
     unsigned char* const to = boxes.box[box % BOXES];
@@ -76,8 +80,9 @@ __device__ __forceinline__ void store_boxes(Boxes<BOXES>& boxes, const TensorMap
   }
 }
 
-// Makes the map by which the TMA stores the result, where it can: beta = 0, rows of whole units of 16 bytes
-// that begin at multiples of 16 bytes. Other results are stored by store_sums().
+// Makes the map by which the TMA stores the result, where it can: rows of whole units of 16 bytes, because
+// the TMA writes the last unit of a row as a whole, which begin at multiples of 16 bytes; and beta = 0,
+// because it adds nothing here. Other results are stored by store_sums().
 template <class T>
 bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
   const Result<T>& r = g.result;
@@ -94,7 +99,7 @@ bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
 // A warpgroup stores its 64 rows of a tile, each warp 16 of them: by boxes or, where the map does not exist,
 // as wgmma_persistent does.
 template <int BM, int BN, class T, int BOXES, int R>
-__device__ __forceinline__ void store_tile(Boxes<BOXES>& boxes, const TensorMap& out, bool in_boxes,
+__device__ __forceinline__ void store_tile(WarpBoxes<BOXES>& boxes, const TensorMap& out, bool in_boxes,
                                            const WgmmaProblem<T>& p, const Accumulator<T> (&sum)[R],
                                            const TilePlace<16>& tile) {
   const int row = tile.row * BM, column = tile.column * BN, warp = warp_index();

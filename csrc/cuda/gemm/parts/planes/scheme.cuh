@@ -181,9 +181,9 @@ struct Bf16x3 : FloatPlanes<BFloat16, 2, 1> {
   using Small = Products<Product{1, 0}, Product{0, 1}>;
 };
 
-// The number of products is that of Bf16x3, with 22 bits, in fp16's narrow range. Every row is scaled so that
-// its largest magnitude is in [2^14, 2^15), and p1 is multiplied by 2^11. So elements down to 2^-28 of the
-// largest keep all 22 bits.
+// Takes as many products as Bf16x3, three, and keeps 22 bits; but the range of fp16 is narrow. Every row is
+// scaled so that its largest magnitude is in [2^14, 2^15), and p1 is multiplied by 2^11. So elements down to
+// 2^-28 of the largest keep all 22 bits.
 struct Fp16x3 : FloatPlanes<Half, 2, 1 << 11> {
   static constexpr Ring kRings[] = {{0, 1, 1, 7, 8}, {1, 1, 1, 4, 5}};
   static constexpr plans::PlaneScheme kTiles = plans::kThreePlanes;
