@@ -22,6 +22,16 @@ class MeasuredPoints {
     for (int axis = 0; axis < kAxes; ++axis) block.at[axis][count_ % kLanes] = at[axis];
     block.off[count_++ % kLanes] = off;
   }
+  // The same, in place of what was measured there before.
+  void put(const Place& at, float off) {
+    for (size_t i = 0; i < count_; ++i) {
+      Block& block = blocks_[i / kLanes];
+      bool same = true;
+      for (int axis = 0; axis < kAxes; ++axis) same &= block.at[axis][i % kLanes] == at[axis];
+      if (same) return void(block.off[i % kLanes] = off);
+    }
+    add(at, off);
+  }
   // How far the model is off at a place: the mean of the nine nearest points, weighted by nearness, drawn
   // towards none where all are far.
   float correction(const Place& at) const {

@@ -77,7 +77,7 @@ def _read(path: Path) -> Sets:
         }
     except FileNotFoundError:
         return {}
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"not a fastgemm autotune file: {error}") from error
 
 

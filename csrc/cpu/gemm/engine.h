@@ -10,7 +10,8 @@
 // of C then follow each other along its rows: by columns each row of a tile is another page, and for the TLB
 // and the prefetchers a new start.
 //
-// Levels 5 and 6 and the dot-product and AMX kernels are this one engine with different Traits:
+// Levels 5 and 6 and the dot-product kernels are this one engine with different Traits (AMX has its own,
+// amx_engine.h):
 //
 // clang-format off
 //   struct Traits {
@@ -56,7 +57,7 @@ struct MicroTile {
   typename Traits::Acc* c;
   int64_t ldc;
   bool accumulate;  // += instead of =
-  // Strides of operands that are read where they lie, without packing (in_place.h only).
+  // Strides of operands that are read where they lie, without packing (in_place.h and panel_dot.h).
   int64_t a_rs, a_ks, b_ks;
 };
 
@@ -114,7 +115,8 @@ class Engine {
     // Half of L2: the other half is for C and what is on its way.
     const int64_t quarter = static_cast<int64_t>(cpu_caches().l2) / 4;
     group_ = max<int64_t>(1, quarter / b_panel);
-    const int64_t cell_panels = ceil_div(ceil_div(m, grid_m_), MR);
+    // Rows are dealt out by kRowStep, so that a cell may have more panels than m / grid_m_ rows would fill.
+    const int64_t cell_panels = ceil_div(ceil_div(ceil_div(m, kRowStep), grid_m_) * kRowStep, MR);
     row_blocks_ = ceil_div(cell_panels, max<int64_t>(1, quarter / a_panel));
     if (threads > 1)
       row_blocks_ = max(row_blocks_, min<int64_t>(4, cell_panels / 4));  // something to deal out
@@ -181,7 +183,9 @@ class Engine {
   int64_t b_panel_bytes() const { return panel_bytes(Traits::panel_units_b(kc_), sizeof(UnitB)); }
   int64_t a_panel_stride() const { return a_panel_bytes() / int64_t{sizeof(UnitA)}; }
   int64_t b_panel_stride() const { return b_panel_bytes() / int64_t{sizeof(UnitB)}; }
-  Range k_range(const Problem& p, int64_t block) const { return {block * kc_, min(p.k, (block + 1) * kc_)}; }
+  Range k_range(const Problem& p, int64_t block) const {
+    return {min(p.k, block * kc_), min(p.k, (block + 1) * kc_)};
+  }
 
   // Cuts C into a grid of one cell a thread. Cost of a cell: its multiplications, and packing its rows
   // of A, which every cell of the same grid row repeats (about 8 multiply-adds of time an element).
@@ -204,7 +208,7 @@ class Engine {
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         const Range block = k_range(p, k_blocks.begin + i / panels);
         const Range k{block.begin + part, min(block.end, block.begin + part + depth)};
-        if (k.size() <= 0) continue;
+        if (part > 0 && k.size() <= 0) continue;  // the first part of an empty block sets its sums of columns
         const int64_t j = columns.begin + i % panels * NR;
         UnitB* panel = packed + i * b_panel_stride() + part / Traits::kGroup * NR;
         Traits::pack_b(panel, p.b + k.begin * p.b_rs + j * p.b_cs, p.b_cs, p.b_rs, p.n - j, k.size());

@@ -123,7 +123,9 @@ void run_routes(const GemmProblem& p, Context& ctx) {
   }
   const int64_t tiles = ceil_div(p.m, Traits::kMR) * ceil_div(p.n, Traits::kNR);
   if (threads > 1 && tiles < 8 * threads && p.k >= 4 * Traits::kKC && p.m * p.n <= 128 * 128) {
-    const SplitK<Traits, Out> split(p.m, p.n, p.k, threads);
+    // No part is empty, however many threads there are.
+    const SplitK<Traits, Out> split(p.m, p.n, p.k,
+                                    static_cast<int>(min<int64_t>(threads, p.k / Traits::kKC)));
     char* scratch = static_cast<char*>(ctx.allocate(split.bytes()));
     for (int64_t i = 0; i < p.batch && !stopped(ctx); ++i)
       split.run(product_of<Traits, Out>(p, i), ctx, scratch);

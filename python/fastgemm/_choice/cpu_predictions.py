@@ -73,7 +73,11 @@ def environment() -> str:
 
 def _constants(values: list[Any]) -> tuple[float, ...]:
     found = tuple(float(value) for value in values)
-    if len(found) != len(_introspect.CPU_COUNTS) or not all(math.isfinite(x) and x >= 0 for x in found):
+    if (
+        len(found) != len(_introspect.CPU_COUNTS)
+        or not all(math.isfinite(x) and x >= 0 for x in found)
+        or not any(found)
+    ):
         raise ValueError(f"not the constants of a prediction: {values!r}")
     return found
 

@@ -100,8 +100,15 @@ std::pair<const Entry*, bool> find(Row row, DType type, const Cpu& cpu) {
   return {entry ? &*entry : nullptr, false};
 }
 
-double model_of(const Counts& counts, const Costs& costs) {
-  return std::inner_product(counts.begin(), counts.end(), costs.begin(), 0.0);
+// The time by the constants alone. A library that was not measured may be so much faster than the one whose
+// constants it gets: an own kernel is then taken only where it is known to win. With this factor no choice of
+// a Zen 4 by the constants of a Zen 3, or of an Intel by those of a Zen 4, was 10 % slower than torch in
+// float32 and float64 from 64 x 64 x 64 on; without, 13 of 26 of the latter were.
+double model_of(Row row, const Entry& entry, const GemmProblem& p, const Cpu& cpu, int threads) {
+  constexpr double kUnmeasured = 1.2;
+  const Counts counts = count(row, p, cpu, threads);
+  const double model = std::inner_product(counts.begin(), counts.end(), entry.costs.begin(), 0.0);
+  return row == Row::torch && !entry.fitted && !is_measured(cpu) ? model / kUnmeasured : model;
 }
 
 }  // namespace
@@ -114,19 +121,13 @@ std::optional<Costs> costs_of(Row row, DType type, const Cpu& cpu) {
 
 double seconds(Row row, const GemmProblem& p, const Cpu& cpu, int threads) {
   constexpr double kUnknown = std::numeric_limits<double>::infinity();
-  // A library that was not measured may be so much faster than the one whose constants it gets: an own kernel
-  // is then taken only where it is known to win. With this factor no choice of a Zen 4 by the constants of a
-  // Zen 3, or of an Intel by those of a Zen 4, was 10 % slower than torch in float32 and float64 from 64 x 64
-  // x 64 on; without, 13 of 26 of the latter were.
-  constexpr double kUnmeasured = 1.2;
   if (!runs_on(row, cpu)) return kUnknown;
   const std::shared_lock lock(own().mutex);
   const auto [entry, is_own] = find(row, p.type, cpu);
   if (!entry) return kUnknown;
-  const double model = model_of(count(row, p, cpu, threads), entry->costs);
-  if (is_own || is_measured(cpu))
-    return model * std::exp(double(entry->points.correction(place_of(p, threads))));
-  return row == Row::torch ? model / kUnmeasured : model;
+  const double model = model_of(row, *entry, p, cpu, threads);
+  if (!is_own && !is_measured(cpu)) return model;
+  return model * std::exp(double(entry->points.correction(place_of(p, threads))));
 }
 
 void set_costs(Row row, DType type, const Costs& costs) {
@@ -148,8 +149,8 @@ void add_point(Row row, const GemmProblem& p, int threads, double measured) {
     if (!is_measured(cpu)) mine.points = {};
   }
   Entry& mine = at(o.table, row, p.type);
-  const double model = model_of(count(row, p, cpu, threads), mine.costs);
-  mine.points.add(place_of(p, threads), float(std::log(measured / model)));
+  const double model = model_of(row, mine, p, cpu, threads);
+  mine.points.put(place_of(p, threads), float(std::log(measured / model)));
   tuning_changed();
 }
 
