@@ -1,4 +1,4 @@
-"""Products dealt out to several threads, at sizes where the shares are uneven: each share stays within its memory."""
+"""Products dealt out to several threads, at sizes where shares are uneven: each share stays within its memory."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_accuracy(accuracy, of_cpu):
         "wrong elements: 0 of 12 (`int8x10`; 3x4x5)",
     ):
         assert part in text, part
-    assert "in units of torch.matmul's" in BLOCKS["cpu_accuracy_ratios"].text(of_cpu)
+    assert "Errors are divided by the error of torch.matmul" in BLOCKS["cpu_accuracy_ratios"].text(of_cpu)
     assert [multiple(v) for v in (0.5, 1.0, 1.004, 1.01, 12.34, 345.6, 6789.0)] == [
         *("0.50", "1.00", "1.00", "**1.01**", "**12.3**", "**346**", "**7e+03**")
     ]
