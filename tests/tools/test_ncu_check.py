@@ -61,8 +61,8 @@ MEASURED = [
 
 @pytest.mark.parametrize("row", MEASURED)
 def test_the_committed_counters_are_those_of_todays_kernels(row):
-    """A kernel that accesses memory otherwise than when ncu looked makes the table in docs/explain.md old. Its name
-    and its number of threads may change."""
+    """A kernel that accesses memory otherwise than when ncu looked makes the table in docs/explain.md old. Its
+    name and its number of threads may change."""
     names = ncu_check.COUNTERS
     today = [
         {**case.about, "kernel": launch.function, "counts": {name: launch.counts[name] for name in names}}
