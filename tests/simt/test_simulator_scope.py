@@ -110,5 +110,5 @@ def test_each_thread_has_a_simulation_of_its_own():
 
 
 def test_it_ends_with_its_context():
-    with pytest.raises(RuntimeError, match="under way"), fastgemm.simulate():
+    with pytest.raises(RuntimeError, match="already running"), fastgemm.simulate():
         pass

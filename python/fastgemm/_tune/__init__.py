@@ -165,9 +165,10 @@ def tune(
             raise ImportError(
                 "fastgemm tune fits constants with scipy, which is not installed: pip install 'fastgemm[tune]'"
             )
-        return (_tune_cpu if isinstance(target, CpuTarget) else _tune_gpu)(
-            target, seconds, names, save, progress or (lambda text, share: None)
-        )
+        progress = progress or (lambda text, share: None)
+        if isinstance(target, CpuTarget):
+            return _tune_cpu(target, seconds, names, save, progress)
+        return _tune_gpu(target, seconds, names, save, progress)
 
 
 def _target(device: Device | None) -> Target | CpuTarget:
