@@ -59,8 +59,9 @@ def compute(seconds):
 
 def leave_a_thread_behind():
     sys.setswitchinterval(1e3)
-    compute(0.2 * int(os.environ["RANK"])) # the other rank's collective then ends after its caller continued
-    groups[0].allreduce([torch.ones(4)]) compute(0.5)
+    compute(0.2 * int(os.environ["RANK"]))  # the other rank's collective then ends after its caller continued
+    groups[0].allreduce([torch.ones(4)])
+    compute(0.5)
 
 atexit.register(leave_a_thread_behind)  # before all others, hence run after them
 

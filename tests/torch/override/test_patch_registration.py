@@ -44,7 +44,9 @@ def kernels(op, key):
                for line in torch._C._dispatch_dump(op).splitlines())
 def registered():
     return {(op, key): kernels(op, key) for op in PRODUCTS + OTHERS for key in ("CPU", "CUDA", "Meta")}
-before = registered() # before the first patch, nothing is fastgemm's import fastgemm a = torch.randn(4, 4)
+before = registered()  # before the first patch, nothing is fastgemm's
+import fastgemm
+a = torch.randn(4, 4)
 for _ in range(3):
     with fastgemm.patch(), fastgemm.patch():
         a @ a
@@ -73,8 +75,8 @@ register()
 with fastgemm.patch(level=1) as routed:  # the first of the process
     assert not (a @ a == 7).all()
     torch.mm(a.to(torch.int8), a.to(torch.int8))
-assert routed.ops == {"mm": 1} and len(calls) == 1 # the patch passed the other calls on to it assert (a @ a
-== 7).all() and len(calls) == 2
+assert routed.ops == {"mm": 1} and len(calls) == 1  # the patch passed the other calls on to it
+assert (a @ a == 7).all() and len(calls) == 2
 """
 IN_FRONT = """
 with fastgemm.patch(level=1) as routed:
