@@ -12,6 +12,7 @@ other, that is the outermost. Where none was called, as for torch's own in a pat
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 
 import torch
@@ -102,6 +103,20 @@ def refuse_transform_into_out(*tensors: Tensor | None) -> None:
         isinstance(t, Tensor) and forward_ad.unpack_dual(t).tangent is not None for t in tensors
     ):
         raise RuntimeError("fastgemm: out= does not support forward-mode automatic differentiation")
+
+
+def alert_not_deterministic(caller: str) -> None:
+    """Raises, or warns if the user asked for that, as torch does for an op without a deterministic
+    implementation. For public functions that choose by measured time."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return
+    text = (
+        f"fastgemm.{caller} chooses by measured time, so what it chooses, and with it the last bits of results, "
+        "can differ from run to run; tune before torch.use_deterministic_algorithms(True), or in a run of its own"
+    )
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        raise RuntimeError(text)
+    warnings.warn(text, UserWarning, stacklevel=3)
 
 
 def refuse_level(level: object) -> None:

@@ -189,20 +189,6 @@ def limit_workspace(size: int | None) -> None:
     _introspect.set_workspace_limit(size)
 
 
-def _alert_not_deterministic() -> None:
-    """Raises, or warns if the user asked for that, as torch does for an op without a deterministic
-    implementation."""
-    if not torch.are_deterministic_algorithms_enabled():
-        return
-    text = (
-        "fastgemm.autotune chooses by measured time, so what it chooses, and with it the last bits of results, "
-        "can differ from run to run; tune before torch.use_deterministic_algorithms(True), or in a run of its own"
-    )
-    if not torch.is_deterministic_algorithms_warn_only_enabled():
-        raise RuntimeError(text)
-    warnings.warn(text, UserWarning, stacklevel=3)
-
-
 @dataclass(frozen=True)
 class Timing:
     """One kernel's time on a problem: the median over ``runs`` calls, in seconds.
@@ -341,7 +327,7 @@ def autotune(
     """
     from .ops import matmul, transpose
 
-    _alert_not_deterministic()
+    _errors.alert_not_deterministic("autotune")
 
     op = op or ("gemm" if b is not None else "transpose")
     _check_problem(op, a, b)

@@ -97,9 +97,8 @@ def check_missing_units() -> None:
 def print_predictions() -> None:
     cpu = _introspect.cpu_properties()
     key = ("gemm", "cpu", "float16", "float16", "ieee", False, False, False, 1, 1, 512, 512, 512)
-    of_bfloat16 = dict(_introspect.cpu_predictions(("bfloat16", "ieee", 1, 512, 512, 512, False, False), 1))
     print(cpu["isa"], cpu["vnni"], cpu["dot_bf16"], cpu["amx_bf16"], cpu["fp16"])
-    print(_introspect.chosen(key), of_bfloat16["torch"])
+    print(_introspect.chosen(key))
 
 
 if __name__ == "__main__":

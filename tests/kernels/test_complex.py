@@ -339,47 +339,6 @@ def test_memory_that_starts_at_a_part(dtype):
         fastgemm.matmul(a, b, kernel="torch")
 
 
-# --- torch's features
-
-
-@pytest.mark.parametrize("views", [("plain", "plain"), ("conjugated", "conjugate transpose")])
-@pytest.mark.parametrize("choice", [{"level": OWN}, {"kernel": "torch"}], ids=str)
-def test_gradients(views, choice):
-    given = operands(4, 6, 5, torch.complex128, 2)
-    a, b, c = (x.requires_grad_() for x in (given[0], given[1], given[2][0]))
-    view_a, view_b = (VIEWS[view] for view in views)
-
-    def product(a, b, c):
-        return fastgemm.gemm(view_a(a), view_b(b), c, alpha=2.0, beta=0.5, **choice)
-
-    assert torch.autograd.gradcheck(product, (a, b, c), check_forward_ad=True)
-    if "level" in choice:
-        assert torch.autograd.gradgradcheck(product, (a, b, c))
-
-
-def test_gradients_of_sums_and_transposes():
-    a, b = (random_complex(3, 4, dtype=torch.complex128).requires_grad_() for _ in range(2))
-    assert torch.autograd.gradcheck(lambda a, b: fastgemm.add(a, b.conj(), alpha=2.0), (a, b))
-    assert torch.autograd.gradcheck(lambda a: fastgemm.transpose(a.conj()), (a,))
-
-
-def test_compiled():
-    a = random_complex(6, 5, dtype=torch.complex64).requires_grad_()
-    b = random_complex(7, 5, dtype=torch.complex64).requires_grad_()
-    compiled = torch.compile(lambda a, b: fastgemm.matmul(a, b.mH), fullgraph=True, backend="aot_eager")
-    result = compiled(a, b)
-    assert torch.equal(result, fastgemm.matmul(a, b.mH))
-    found = torch.autograd.grad(result.abs().sum(), (a, b))
-    expected = torch.autograd.grad((a @ b.mH).abs().sum(), (a, b))
-    for x, y in zip(found, expected, strict=True):
-        torch.testing.assert_close(x, y)
-
-
-def test_vmap():
-    a, b = random_complex(4, 3, 5, dtype=torch.complex64), random_complex(4, 5, 2, dtype=torch.complex64)
-    assert_right(torch.func.vmap(fastgemm.matmul)(a, b), a, b)
-
-
 # --- sums, the table, and misuse
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import torch
 from counter_model import BF16, F32, F64, I8, TYPES, Access, Row
+from counter_table_wgmma import BOX_OF_A, BOXES_OF_B, WGMMA
 
 
 def sum_of(size: int) -> int:
@@ -121,39 +122,6 @@ def by_roles(values: int, sums: int) -> Callable[[int], list[Access]]:
         Access("global tma load workspace"),
         Access("global tma load b"),
         Access("shared load", 16, requests=Fraction(values, sums) * s / 16, conflict=1, code="load_vector"),
-    ]
-
-
-BOX_OF_A = Access("global tma load a", 16384, requests=Fraction(32, 128 * 128 * 64), sectors=512)
-BOXES_OF_B = Access("global tma load b", 8192, requests=Fraction(2 * 32, 128 * 128 * 64), sectors=256)
-
-
-def wgmma(s: int) -> list[Access]:
-    """One box of A and two of the row-major B for 128 x 128 x 64 multiply-adds; no thread reads an operand."""
-    store = Access("global store out", s, requests=1, sectors=8)  # 8 rows of 16 bytes: half of each sector
-    return [BOX_OF_A, BOXES_OF_B, Access("none mma"), store]
-
-
-# The tile of a block is twice as wide: half as many boxes of A.
-WIDE_BOXES = [replace(BOX_OF_A, requests=BOX_OF_A.requests / 2), BOXES_OF_B]
-
-
-def in_boxes(operands: list[Access]) -> Callable[[int], list[Access]]:
-    """Results leave in boxes of 16 rows, whole lines; eight rows at a time lie in different banks."""
-    staged = Access("shared store", 4, conflict=1)
-    stored = Access("global tma store out", 2048, sectors=64)
-    return lambda s: [*operands, Access("none mma"), staged, stored]
-
-
-def wgmma_specialized(s: int) -> list[Access]:
-    """Results leave in boxes of 16 rows, whole lines, and get there without conflicts."""
-    staged = Access("shared stmatrix", 16, conflict=1)
-    return [
-        BOX_OF_A,
-        BOXES_OF_B,
-        Access("none mma"),
-        staged,
-        Access("global tma store out", 2048, sectors=64),
     ]
 
 
@@ -364,41 +332,7 @@ GEMM = {
     ),
     "dmma": DMMA,
     "dmma_m8n8k4": replace(DMMA, idea="another instruction for the same accesses"),
-    "wgmma": Row(
-        *("operands reach the tensor cores past the threads", wgmma, (256, 512, 256), (BF16,)),
-        in_flight=lambda n: n == 3 * 32 * 1024,
-    ),
-    **{
-        name: Row(*(idea, wgmma, (256, 512, 512), (BF16,)), in_flight=lambda n: n == 3 * 32 * 1024)
-        for name, idea in (
-            ("wgmma_ring", "the same accesses, asked for by a warp of its own"),
-            ("wgmma_persistent", "the same accesses, tile after tile"),
-        )
-    },
-    **{
-        name: Row(
-            *(idea, in_boxes(operands), (256, 512, 512), (BF16,)),
-            in_flight=lambda n, stages=stages, kilobytes=kilobytes: n == stages * kilobytes * 1024,
-        )
-        for name, operands, stages, kilobytes, idea in (
-            ("wgmma_boxes", [BOX_OF_A, BOXES_OF_B], 3, 32, "results in whole lines, past the threads"),
-            ("wgmma_setmaxnreg", WIDE_BOXES, 4, 48, "the same accesses, other registers"),
-            ("wgmma_wide", WIDE_BOXES, 3, 48, "half as many boxes of A"),
-            ("wgmma_deep", WIDE_BOXES, 4, 48, "the same boxes, a third more of them on their way"),
-            (
-                "wgmma_overlapped",
-                WIDE_BOXES,
-                4,
-                48,
-                "the same accesses, stores that do not wait for the last",
-            ),
-            ("wgmma_fused", WIDE_BOXES, 4, 48, "the same accesses; what it saves: test_simulator_linear.py"),
-        )
-    },
-    "wgmma_specialized": Row(
-        *("and results go past the LSU, in whole lines", wgmma_specialized, (256, 512, 512), (BF16,)),
-        in_flight=lambda n: n == 6 * 32 * 1024,
-    ),
+    **WGMMA,
     # The sums of a part of k go to the workspace.
     "bf16x6_fused": Row(
         "float32 is read once, and cut on its way to the tensor cores",

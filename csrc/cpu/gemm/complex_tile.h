@@ -90,7 +90,6 @@ struct ComplexTraits {
   using UnitB = T;
   static constexpr int kMR = kRegisters == 32 ? 14 : 6, kNR = kLanes<T>, kGroup = 1;
   static constexpr int kKC = 512;
-  static constexpr bool kPartialRows = true;
 
   static int64_t panel_units_a(int64_t k) { return panel_units<Widened<T>, kMR>(2 * k); }
   static int64_t panel_units_b(int64_t k) { return panel_units<Widened<T>, kNR>(2 * k); }
@@ -109,8 +108,6 @@ struct ComplexTraits {
   static void micro_kernel(const MicroTile<ComplexTraits>& t) {
     dispatch(t, std::make_integer_sequence<int, kMR>{});
   }
-  static void enter() {}
-  static void leave() {}
 
  private:
   template <int... I>

@@ -24,14 +24,12 @@
 //     static int64_t k_depth();                  // instead, where it depends on the processor; may be left out
 //     static constexpr int kPackDepth;           // how deep a part of each panel of B is packed at a time, where
 //                                                // rows of B are contiguous; may be left out
-//     static constexpr bool kPartialRows;        // the micro-kernel may write fewer than kMR rows
 //     static int64_t panel_units_a(int64_t k);   // room of a panel k deep; a kernel that needs sums of rows or
 //     static int64_t panel_units_b(int64_t k);   // columns keeps them behind its panel
 //     static void pack_a(UnitA*, const Element*, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k);
 //     static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols, int64_t k);
 //                                                // rows, cols: how many exist from here on, may exceed kMR, kNR
 //     static void micro_kernel(const MicroTile<Traits>&);
-//     static void enter(), leave();              // around every block of A: tile configuration of AMX
 //   };
 // clang-format on
 //
@@ -52,8 +50,7 @@ struct MicroTile {
   const typename Traits::UnitA* a;
   const typename Traits::UnitB* b;
   int64_t k;       // depth in elements; the panels hold ceil(k / kGroup) groups
-  int rows, cols;  // what is wanted. Writes exactly `rows` rows (kMR unless kPartialRows) and may write
-                   // up to kNR columns of them
+  int rows, cols;  // what is wanted. Writes exactly `rows` rows, and may write up to kNR columns of them
   typename Traits::Acc* c;
   int64_t ldc;
   bool accumulate;  // += instead of =
@@ -255,15 +252,10 @@ class Engine {
                     Acc* sums, Context& ctx) const {
     const int64_t a_panels = ceil_div(block.rows.size(), MR);
     Pace pace;
-    Traits::enter();
     for (int64_t group = block.panels.begin; group < block.panels.end; group += group_) {
       const int64_t group_end = min(block.panels.end, group + group_);
       for (int64_t ir = 0; ir < a_panels; ++ir) {
-        if (pace.due(MR * (group_end - group) * NR * block.k)) {
-          Traits::leave();  // a program that is asked may use the unit too
-          if (stopped(ctx)) return;
-          Traits::enter();
-        }
+        if (pace.due(MR * (group_end - group) * NR * block.k) && stopped(ctx)) return;
         for (int64_t jr = group; jr < group_end; ++jr) {
           const int64_t i = block.rows.begin + ir * MR, j = block.columns.begin + jr * NR;
           MicroTile<Traits> t;
@@ -276,14 +268,12 @@ class Engine {
         }
       }
     }
-    Traits::leave();
   }
 
   // One C tile: straight into C where that is all there is to do, else through a buffer and the epilogue.
   void micro_tile(const Problem& p, MicroTile<Traits>& t, int64_t i, int64_t j, const Block& block,
                   Acc* sums) const {
     const int rows = t.rows;
-    if constexpr (!Traits::kPartialRows) t.rows = MR;
     OutputBlock<Out> o = p.o.at(i, j);
     if constexpr (kOwnSums) {
       if (k_blocks_ > 1) {
@@ -297,7 +287,7 @@ class Engine {
     } else {
       const bool adds_c = p.beta != Scale<Acc>{0} && (o.finishes ? block.last : block.first);
       const bool plain = p.alpha == Scale<Acc>{1} && !adds_c && !(o.finishes && block.last);
-      if (plain && t.cols == NR && rows == t.rows) {
+      if (plain && t.cols == NR) {
         t.ldc = o.ld;
         t.c = o.out;
         t.accumulate = !block.first;

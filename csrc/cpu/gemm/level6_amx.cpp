@@ -25,7 +25,6 @@ struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
   // Four products take 64 cycles, four tile loads 36 from L1 and 80 from L2: so a micro-panel of B (32 KiB)
   // must stay in the 48 KiB of L1 that every processor with AMX has, and only A comes from L2.
   static constexpr int kKC = 16 * kGroup;
-  static constexpr bool kPartialRows = false;
 
   static int64_t panel_units_a(int64_t k) { return ceil_div(k, kGroup) * kMR * kUnits; }
   static int64_t panel_units_b(int64_t k) { return ceil_div(k, kGroup) * kNR * kUnits; }

@@ -102,7 +102,6 @@ struct PanelTraits {
   using UnitB = typename P::Unit;
   static constexpr int kMR = MR, kNR = NR, kGroup = P::kGroup;
   static constexpr int kKC = 512 * kGroup;
-  static constexpr bool kPartialRows = true;
 
   static int64_t panel_units_a(int64_t k) { return panel_units<P, MR>(k); }
   static int64_t panel_units_b(int64_t k) { return panel_units<P, NR>(k); }
@@ -112,8 +111,6 @@ struct PanelTraits {
   static void pack_b(UnitB* panel, const Element* b, int64_t cs, int64_t ks, int64_t cols, int64_t k) {
     pack_panel<P, NR>(panel, b, cs, ks, cols, k);
   }
-  static void enter() {}
-  static void leave() {}
 };
 
 }  // namespace fastgemm::FASTGEMM_ISA

@@ -145,8 +145,7 @@ FASTGEMM_INLINE void with_out(const GemmProblem& p, F&& f) {
   f.template operator()<Acc>();
 }
 
-// The entry points of kernels on the engine: with every route and all cores, or the five loops alone. Tiny
-// products are the same in both.
+// The entry points of kernels on the engine: with every route and all cores, or the five loops alone.
 template <class Traits>
 void run_engine(const GemmProblem& p, Context& ctx) {
   with_out<Traits>(p, [&]<class Out>() {
@@ -155,10 +154,8 @@ void run_engine(const GemmProblem& p, Context& ctx) {
 }
 template <class Traits>
 void run_single_thread(const GemmProblem& p, Context& ctx) {
-  with_out<Traits>(p, [&]<class Out>() {
-    if (!run_tiny<typename Traits::Element, Out>(p, ctx))
-      run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, 1);
-  });
+  with_out<Traits>(
+      p, [&]<class Out>() { run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, 1); });
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA

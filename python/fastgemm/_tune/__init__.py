@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -13,11 +12,12 @@ from typing import Any, Literal
 import torch
 from torch._C._functorch import peek_interpreter_stack
 
-from .. import _introspect
+from .. import _errors, _introspect
 from .._choice import cpu_predictions, predictions
 from .._choice.cpu_predictions import CpuPoint, FittedCpu
 from .._choice.predictions import Fitted
 from ..bench.devices import cuda_obstacle
+from ..tuning import load_cache
 from . import cpu
 from .cpu import CpuTarget, cpu_at_hand
 from .measuring import DeviceStopwatch, Point, Progress, Target, collect
@@ -96,19 +96,6 @@ def gpu_at_hand() -> Target:
     return Target(_introspect.gpu(), _introspect.gpu_properties(), DeviceStopwatch(), most)
 
 
-def _alert_not_deterministic() -> None:
-    if not torch.are_deterministic_algorithms_enabled():
-        return
-    text = (
-        "fastgemm.tune chooses by measured time, so what is chosen, and with it the last bits of results, can "
-        "differ from one run of it to the next; tune before torch.use_deterministic_algorithms(True), or in a run "
-        "of its own"
-    )
-    if not torch.is_deterministic_algorithms_warn_only_enabled():
-        raise RuntimeError(text)
-    warnings.warn(text, UserWarning, stacklevel=3)
-
-
 def _check(seconds: float, dtypes: Sequence[str]) -> None:
     if not 0 < seconds < math.inf:
         raise ValueError(f"tune: seconds must be a positive number, got {seconds}")
@@ -156,7 +143,7 @@ def tune(
         ImportError: scipy is not installed (``pip install 'fastgemm[tune]'``).
         ValueError: ``seconds`` is no positive number; unknown dtype; unknown device.
     """
-    _alert_not_deterministic()
+    _errors.alert_not_deterministic("tune")
     names = _names(dtypes)
     _check(seconds, names)
     with torch.no_grad():
@@ -226,6 +213,7 @@ def _tune_cpu(
     without.apply()
     after = qualities(held_out, "cpu", cpu.order_of)
     fitted.apply()
+    load_cache()  # what autotune measured corrects the new constants, too
     saved = save and cpu_predictions.save(fitted.merged_into(cpu_predictions.known()))
     return Tuning(target.name, spent, tuple(points), fitted, before, after, saved)
 
@@ -234,5 +222,8 @@ def forget(device: Device | None = None) -> tuple[str, bool]:
     """Takes back what was tuned on the current GPU, or the processor, on disk and in this process: its name, and
     whether the file had anything of it. Raises OSError, and NoGpu."""
     target = _target(device)
-    on_cpu = isinstance(target, CpuTarget)
-    return target.name, cpu_predictions.forget() if on_cpu else predictions.forget(target.name)
+    if not isinstance(target, CpuTarget):
+        return target.name, predictions.forget(target.name)
+    there = cpu_predictions.forget()
+    load_cache()  # what autotune measured stays
+    return target.name, there

@@ -90,8 +90,7 @@ class Counter {
         size_(element_size(p.type)),
         out_size_(element_size(p.out_type)),
         a_{p.m, p.k, p.a.row_stride == 1, p.a.col_stride == 1},
-        b_{p.n, p.k, p.b.col_stride == 1, p.b.row_stride == 1},
-        uses_engine_(tile.unit_cycles == 0) {
+        b_{p.n, p.k, p.b.col_stride == 1, p.b.row_stride == 1} {
     own_sums_ = (p.type == DType::f16 || p.type == DType::bf16) && p.out_type == p.type;
     plain_ = p.alpha == 1.0 && p.beta == 0.0;
   }
@@ -116,7 +115,6 @@ class Counter {
     return finish(threads);
   }
   Counts of_one_thread() {
-    if (tiny(1)) return finish(1);
     of_batch(1, [&](int on) { five_loops(p_.k, on, own_sums_); });
     return finish(1);
   }
@@ -158,7 +156,7 @@ class Counter {
   bool tiny(int threads) {
     constexpr double kMost = 128, kTask = 1 << 15;
     const double each = double(p_.m) * double(p_.n) * double(p_.k), work = double(p_.batch) * each;
-    if (p_.batch == 1 || each > kMost || !plain_ || !uses_engine_) return false;
+    if (p_.batch == 1 || each > kMost || !plain_) return false;
     const double on = std::clamp(std::floor(work / kTask), 1.0, double(threads));
     c_[kScalar] += work / on;
     if (on > 1) fork(int(on));
@@ -343,7 +341,6 @@ class Counter {
   const Cpu& cpu_;
   const int64_t size_, out_size_;
   const Operand a_, b_;
-  const bool uses_engine_;
   bool own_sums_ = false, plain_ = true;
   Counts c_{};
   double traffic_ = 0;  // bytes between caches and memory, if none of it fits

@@ -1,16 +1,7 @@
-// Level 6 on Hopper at full speed. What changes from `wgmma`:
-//   - warps are specialized. One producer warp only issues TMA copies, up to a whole ring of stages ahead,
-//     and two consumer warpgroups only multiply. Each stage has two mbarriers, full and empty, so that no
-//     warp waits for the whole block. The producer's warpgroup gives its registers to the consumers
-//     (setmaxnreg);
-//   - each warpgroup has 64 x 256 sums. Such an instruction takes the tensor cores 128 cycles and reads 10 KB
-//     of shared memory; with 64 x 128 sums they would read 12 KB in that time, and a block would load a third
-//     more from L2;
-//   - the kernel is persistent: one block per multiprocessor computes one tile after another. A finished tile
-//     is rounded and kept in registers, and is stored asynchronously between the first products of the next
-//     tile (parts/box_store.cuh);
-//   - tiles are computed in bands, so that tiles in flight share rows of A and columns of B in L2. Stream-K
-//     shares the tiles of the last wave evenly where that pays (parts/chunks.cuh);
+// Level 6 on Hopper at full speed. What changes from wgmma_setmaxnreg (ladder/):
+//   - a finished tile is rounded and kept in registers, and is stored asynchronously between the first
+//     products of the next tile (parts/box_store.cuh);
+//   - stream-K shares the tiles of the last wave evenly where that pays (parts/chunks.cuh);
 //   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh),
 //     which wgmma allows for its left operand: A, or B in C^T = B^T A^T. If both operands are such, the
 //     smaller one is copied;

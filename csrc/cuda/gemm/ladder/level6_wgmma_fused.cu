@@ -26,14 +26,12 @@ constexpr int kBM = 128, kBN = 256;  // block tile
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
 constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
 
-struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
-  WarpBoxes<2> boxes[kConsumerWarps];
-};
-static_assert(kBlocks * (sizeof(Shared) + 1024) <= 228 << 10);
+using Shared = WgmmaStep<kBM, kBN, kStages, kBlocks, 2>::Shared;
 
 // A thread's sums of a tile whose first column is `column`, of `columns` in C. Of every four sums two are
 // neighbours in a row of C, and the other two stand 8 rows below them: a pair of bias serves both. Pairs come
 // 8 columns apart and are loaded a few at a time, since each takes a register beside the 128 of the sums.
+// (finish_fragments() in parts/epilogue.cuh is the same for tiles of any width.)
 template <class Out, class T>
 __device__ __forceinline__ void finish_tile(const Epilogue& e, float (&sum)[kBN / 2], int column,
                                             int columns) {

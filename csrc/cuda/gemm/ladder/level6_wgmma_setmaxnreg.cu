@@ -20,10 +20,7 @@ constexpr int kBM = 128, kBN = 256;  // block tile
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
 constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
 
-struct Shared : StageRing<kStages, (kBM + kBN) * 128> {
-  WarpBoxes<2> boxes[kConsumerWarps];
-};
-static_assert(kBlocks * (sizeof(Shared) + 1024) <= 228 << 10);
+using Shared = WgmmaStep<kBM, kBN, kStages, kBlocks, 2>::Shared;
 
 template <class T, Major a_major, Major b_major>
 __global__ void __launch_bounds__(kThreads, kBlocks)

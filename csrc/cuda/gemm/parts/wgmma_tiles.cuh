@@ -1,5 +1,6 @@
 // What the steps after wgmma_persistent have in common: the loops of its producer and of its consumers, as
-// they stand in level6_wgmma_persistent.cu, and the store of a tile by the tensor memory accelerator.
+// they stand in level6_wgmma_persistent.cu, the store of a tile by the tensor memory accelerator, and the
+// kernel of those steps that differ only in numbers.
 //
 //   a warp's 16 rows of a tile, in boxes of 128 bytes (64 columns of bfloat16)
 //     sums -> box in shared memory, rounded -> TMA store -> 16 whole lines of C
@@ -109,6 +110,45 @@ __device__ __forceinline__ void store_tile(WarpBoxes<BOXES>& boxes, const Tensor
   });
 }
 
+// The numbers of a step: the block tile, the stages of the ring, the blocks of a multiprocessor, and the
+// boxes of a warp.
+template <int BM, int BN, int STAGES, int BLOCKS, int BOXES>
+struct WgmmaStep {
+  static constexpr int kBM = BM, kBN = BN, kStages = STAGES, kBlocks = BLOCKS;
+  static constexpr int kConsumerWarps = 4 * (BM / 64), kThreads = 32 * kConsumerWarps + 32;
+  struct Shared : StageRing<STAGES, (BM + BN) * 128> {
+    WarpBoxes<BOXES> boxes[kConsumerWarps];
+  };
+  // A multiprocessor has 228 KB of shared memory, of which each block takes 1 KB beside its own.
+  static_assert(BLOCKS * (sizeof(Shared) + 1024) <= 228 << 10);
+};
+
+template <class S, class T, Major a_major, Major b_major>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    gemm_wgmma_tiles_kernel(const __grid_constant__ OperandMaps maps, const __grid_constant__ TensorMap out,
+                            const __grid_constant__ WgmmaProblem<T> p, bool in_boxes) {
+#if FASTGEMM_SM90A
+  using Stage = OperandStage<T, a_major, b_major, S::kBM, S::kBN>;
+  using Shared = typename S::Shared;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
+  shared->init(S::kConsumerWarps);
+  const int warp = warp_index();
+
+  if (warp == S::kConsumerWarps) {
+    if (elect_one()) load_tiles<Stage, S::kBM, S::kBN>(*shared, maps, p);
+    return;
+  }
+
+  Accumulator<T> sum[S::kBN / 2];  // a thread's part of the 64 x BN sums of its warpgroup
+  RingPosition<S::kStages> at{0, 0};
+  for_each_tile(p, [&](const TilePlace<16>& tile) {
+    multiply_tile<Stage>(sum, *shared, at, p.steps, warp / 4);
+    store_tile<S::kBM, S::kBN>(shared->boxes[warp], out, in_boxes, p, sum, tile);
+  });
+  wait_stores_read<0>();  // the boxes live as long as the block
+#endif
+}
+
 // Launches a kernel of persistent blocks, `blocks` on a multiprocessor, that takes the map of its result.
 template <auto kernel, class T, class... More>
 void launch_tiles(const char* name, int blocks, int threads, size_t shared_bytes, const OperandMaps& maps,
@@ -119,6 +159,15 @@ void launch_tiles(const char* name, int blocks, int threads, size_t shared_bytes
   const bool in_boxes = map_result(out, p.gemm, p.batch);
   launch<kernel>(name, {grid, dim3(unsigned(threads)), shared_bytes}, context)(maps, out, p, in_boxes,
                                                                                more...);
+}
+
+template <class S>
+void run_wgmma_tiles(const char* name, const GemmProblem& problem, Context& context) {
+  run_wgmma_step<S::kBM, S::kBN, float, Half, BFloat16, int8_t>(
+      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+        launch_tiles<gemm_wgmma_tiles_kernel<S, T, a_major, b_major>>(
+            name, S::kBlocks, S::kThreads, sizeof(typename S::Shared), maps, p, context);
+      });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
