@@ -17,7 +17,7 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// True in one thread of a full warp. The compiler treats a branch on it as uniform.
+// True in one thread of a full warp, the same in each call. The compiler treats a branch on it as uniform.
 __device__ __forceinline__ bool elect_one() {
   uint32_t elected;
   asm volatile("{\n.reg .pred P;\nelect.sync _|P, 0xffffffff;\nselp.b32 %0, 1, 0, P;\n}" : "=r"(elected));

@@ -24,6 +24,7 @@ static_assert(kBM == kTM * kStep && kBN == kTN * kStep && kThreads == kStep * kS
 
 template <class Acc, int padding>
 struct Tiles {
+  // b's padding serves copies of a transposed B alone.
   static constexpr int kPitchA = kBK + padding, kPitchB = kBN + padding;
   Acc a[kBM * kPitchA];  // (64, 32): m, k
   Acc b[kBK * kPitchB];  // (32, 64): k, n

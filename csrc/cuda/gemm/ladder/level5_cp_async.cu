@@ -39,17 +39,17 @@ struct Arguments {
   int64_t m, n;
   int tiles_m, tiles_n;
   int steps, split_steps;  // stages of k, and of a split
-  Word zero;
+  Word zero;               // see WarpTile::clear()
 };
 
-// Copies the (rows, WIDTH) part of a panel at (row0, column0), zeros outside.
+// Copies the (ROWS, WIDTH) part of a panel at (row0, column0), zeros outside.
 template <int ROWS, int WIDTH, int THREADS, class Word>
 __device__ __forceinline__ void copy_panel(Word* to, const Panel<Word>& panel, const Word* from, int64_t row0,
                                            int64_t column0) {
   constexpr int kRun = kPer16Bytes<Word>, kRuns = WIDTH / kRun, kStep = THREADS / kRuns;
   static_assert(THREADS % kRuns == 0 && ROWS % kStep == 0);
   const int column = int(threadIdx.x) % kRuns * kRun;
-  const int inside =
+  const int inside =  // bytes of the unit that lie in the panel; cp.async fills the rest with zeros
       int(max(int64_t(0), min(panel.columns - column0 - column, int64_t(kRun)))) * int(sizeof(Word));
   FASTGEMM_UNROLL
   for (int i = 0; i < ROWS; i += kStep) {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksAnSM)
   int slot = 0, free_slot = S::kStages - 1;
   FASTGEMM_NO_UNROLL
   for (int step = first; step < end; ++step) {
-    wait_async_copies<S::kStages - 2>();
+    wait_async_copies<S::kStages - 2>();  // all but the newest: this stage is there
     __syncthreads();  // this stage is there for all, and the one before it has been read by all
     copy_stage(step + S::kStages - 1, free_slot);
     const Word* rows = shared->ring[slot] + row + Tile::row(0);
@@ -125,7 +125,7 @@ void launch_cp_async(const Gemm<T>& problem, int batch, Context& context) {
   g.split_steps = int(ceil_div(g.steps, splits));
   splits = int(ceil_div(g.steps, g.split_steps));
   const Gemm<T> part = splits > 1 ? split_result(problem, batch, splits, context) : problem;
-  g.n = part.n, g.out = output_of(part);
+  g.n = part.n, g.out = output_of(part);  // with splits, of the workspace, whose rows are padded
   g.zero = 0;
   const dim3 blocks = dim3(unsigned(tiles), unsigned(splits), unsigned(batch));
   launch<gemm_cp_async_kernel<S>>("cp_async", {blocks, dim3(S::kThreads), sizeof(typename S::Shared)},

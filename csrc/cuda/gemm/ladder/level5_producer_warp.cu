@@ -42,6 +42,8 @@ struct Shape {
     float slabs[kConsumers][Tile::kSlabWords];
     RingBarriers<kStages> barriers;
   };
+  // A multiprocessor has 228 KB of shared memory, of which each block takes 1 KB beside its own. The stages
+  // fill it.
   static_assert(kBlocksAnSM * (sizeof(Shared) + 1024) <= 228 << 10);
 };
 
@@ -50,7 +52,7 @@ struct Arguments {
   int64_t m, n;
   int tiles_m, tiles_n, steps;  // stages of a tile
   int batch_a, batch_b;         // 0 where the batch shares the operand
-  float zero;
+  float zero;                   // see WarpTile::clear()
 };
 
 template <class S>
