@@ -19,8 +19,6 @@
 #if defined(__CUDACC__)
 #include "cuda/device/wgmma_asm.cuh"
 #else
-#include <iterator>
-
 #include "simt/wgmma.h"
 #endif
 
@@ -142,6 +140,11 @@ __device__ __forceinline__ void tie_registers(uint32_t (&d)[R]) {
   FASTGEMM_UNROLL
   for (int i = 0; i < R; ++i) asm volatile("" : "+r"(d[i])::"memory");
 }
+template <class Acc, int BLOCKS, int R>
+__device__ __forceinline__ void tie_registers(Acc (&d)[BLOCKS][R]) {
+  FASTGEMM_UNROLL
+  for (int i = 0; i < BLOCKS; ++i) tie_registers(d[i]);
+}
 
 // An undefined value, for registers of a in rows whose sums are not used. The registers of an operand are
 // neighbours: zeros would be written again for each instruction, and the values beside them would be copied.
@@ -190,7 +193,7 @@ __forceinline__ uint32_t unread_register() { return 0x7fc07fc0u; }  // NaN
 
 template <class... Registers>
 __forceinline__ void wgmma_fence(Registers&... registers) {
-  const WgmmaRegisters named[] = {{registers, int(std::size(registers))}..., {}};
+  const WgmmaRegisters named[] = {{registers, int(sizeof(registers) / 4)}..., {}};
   emulate_wgmma_fence(named, int(sizeof...(registers)));
 }
 __forceinline__ void wgmma_commit() { emulate_wgmma_commit(); }

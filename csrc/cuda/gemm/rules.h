@@ -35,6 +35,13 @@ inline const char* beyond_small_tile(const GemmProblem& p) {
   return beyond_coordinates(p);
 }
 
+inline const char* beyond_one_wave(const GemmProblem& p) {
+  constexpr int64_t kMostColumns = 32 * int64_t{65535};  // gridDim.y of the narrowest tiles
+  return std::max(p.m, p.n) > kMostColumns
+             ? "C's longer side is above 2,097,120, the most that its grid of tiles covers"
+             : beyond_coordinates(p);
+}
+
 inline const char* beyond_skinny(const GemmProblem& p) {
   const auto tiles_of = [](int64_t extent) { return double((extent + 63) / 64); };
   const double batch = double(std::min<int64_t>(p.batch, 65535));

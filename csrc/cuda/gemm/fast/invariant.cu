@@ -25,9 +25,7 @@
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_row.h"
-#include "cuda/gemm/parts/ring.cuh"
-#include "cuda/gemm/parts/wgmma_consumer.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/parts/main_loop.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"
 
@@ -66,17 +64,11 @@ struct Arguments {
 template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g) {
   const bool elected = elect_one();
-  RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
+  StageProducer<S::kStages, S::kStageBytes, A, B, false, true> producer(
+      shared.stage[0], shared.ring, maps.a, maps.b, g.tiles.rows * 128 + B::kBytes);
   for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x)) {
-    const auto place = g.tiles.template place_of<S::kN>(tile);
-    FASTGEMM_NO_UNROLL
-    for (int step = 0; step < g.stages; ++step)
-      shared.ring.fill(at, elected, g.tiles.rows * 128 + B::kBytes, [&](int stage, Barrier* full) {
-        unsigned char* const to = shared.stage[stage];
-        B::template load<true>(to + A::kBytes, &maps.b, full, place.column, step * B::kK,
-                               place.batch * g.batch_b);
-        A::load(to, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
-      });
+    const auto at = g.tiles.template place_of<S::kN>(tile);
+    producer.fill({at.row, at.column, at.batch * g.batch_a, at.batch * g.batch_b}, 0, g.stages, elected);
   }
 }
 

@@ -9,9 +9,9 @@
 // Reading the operands takes most of the time. Tiles of 128 x 256 are slower, because their partial sums have
 // twice as many bytes. Clusters whose blocks add their sums among themselves are slower, too.
 #include "cuda/available.h"
+#include "cuda/gemm/parts/main_loop.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
-#include "cuda/gemm/parts/wgmma_consumer.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"
 
@@ -59,27 +59,6 @@ struct Share {
   }
 };
 
-// One thread issues the copies, stage after stage.
-template <class A, class B, class T>
-struct Producer {
-  Shared& shared;
-  const TensorMap &a, &b;
-  const WgmmaArguments<T>& g;
-  const Share& part;
-  int step = part.begin;
-  RingPosition<kStages> at{0, 1};  // a new stage counts as empty
-
-  __device__ __forceinline__ void run_to(int end) {
-    FASTGEMM_NO_UNROLL
-    for (; step < end; ++step)
-      shared.ring.fill(at, true, A::kBytes + B::kBytes, [&](int stage, Barrier* full) {
-        unsigned char* const to = shared.stage[stage];
-        A::template load<true>(to, &a, full, part.row, step * A::kK, part.batch * g.batch_a);
-        B::template load<true>(to + A::kBytes, &b, full, part.column, step * B::kK, part.batch * g.batch_b);
-      });
-  }
-};
-
 template <class Products, class T>
 __device__ __forceinline__ void consume(Shared& shared, const Arguments<T>& g, const Share& part, int warp) {
   using Acc = Accumulator<T>;
@@ -106,16 +85,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   const int warp = warp_index();
   const Share part(g);
-  Producer<A, B, T> producer{*shared, map_a, map_b, g, part};
+  StageProducer<kStages, kStageBytes, A, B, true, true> producer(shared->stage[0], shared->ring, map_a,
+                                                                 map_b);
+  const StageOrigin from{part.row, part.column, part.batch * g.batch_a, part.batch * g.batch_b};
+  const int first_end = min(part.begin + kStages, part.end);
   const bool produces = warp == kConsumerWarps && elect_one();
   if (produces) {
     shared->ring.init(1, kConsumerWarps);
     fence_barrier_init();
-    producer.run_to(min(part.begin + kStages, part.end));  // before the block's barrier
+    producer.fill(from, part.begin, first_end, true);  // before the block's barrier
   }
   __syncthreads();
   launch_dependents();
-  if (produces) producer.run_to(part.end);
+  if (produces) producer.fill(from, first_end, part.end, true);
   if (warp < kConsumerWarps) consume<SharedOperands<T, A, B, a_major, b_major>>(*shared, g, part, warp);
 #endif
 }

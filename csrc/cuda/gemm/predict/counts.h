@@ -68,6 +68,7 @@ Counts count_narrow(const GemmProblem&, const Gpu&);
 Counts count_direct(const GemmProblem&, const Gpu&);
 Counts count_small_tile(const GemmProblem&, const Gpu&);
 Counts count_skinny(const GemmProblem&, const Gpu&);
+Counts count_one_wave(const GemmProblem&, const Gpu&);
 Counts count_split_k(const GemmProblem&, const Gpu&);
 Counts count_wgmma_specialized(const GemmProblem&, const Gpu&);
 Counts count_mma_sync(const GemmProblem&, const Gpu&);

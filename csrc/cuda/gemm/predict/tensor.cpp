@@ -1,5 +1,6 @@
 // The rows of level 6: tensor cores.
 #include "cuda/gemm/predict/fused_plan.h"
+#include "cuda/gemm/predict/one_wave_plan.h"
 #include "cuda/gemm/predict/tiles.h"
 
 namespace fastgemm::predict {
@@ -96,6 +97,20 @@ Counts count_split_k(const GemmProblem& p, const Gpu& gpu) {
   const double sums = 2.0 * f.result_bytes / f.out_size * 4 * splits / gpu.bandwidth;
   c.more_launches = 1 / gpu.clock, c.partial = sums;
   gpu.wgmma ? add_boxes(c, f, gpu, false) : add_rows(c, f, gpu, f.size == 2);
+  return c;
+}
+
+Counts count_one_wave(const GemmProblem& p, const Gpu& gpu) {
+  const Facts f = facts(p);
+  const plans::WavePlan plan = plans::plan_one_wave(
+      plans::wave_problem(f.batch, f.m, f.n, f.k, f.size, f.out_size), f.a.along_k && f.b.along_k, gpu);
+  const bool turned = f.n < f.m;
+  const auto [rows, columns, splits] = plan.tile;
+  Counts c = count_tiles(f, {turned ? columns : rows, turned ? rows : columns, 128 / f.size, 1, splits}, gpu,
+                         rate(gpu, Unit::tensor, p.type));
+  c.more_launches = 0, c.partial = 0;  // the blocks of a cluster add their sums
+  c.slower = plan.seconds;
+  add_boxes(c, f, gpu, false);
   return c;
 }
 

@@ -1,0 +1,75 @@
+// Split-K inside a cluster: the blocks of a cluster multiply parts of the k of one tile, and each of them
+// sums and stores a part of the tile. Contract: begin() before the main loop and add() after it are called by
+// all threads of all blocks; add() returns the sums of the block's columns, added in the order of the splits,
+// which is the same in every run.
+//
+//   block 0     block 1                each block writes the columns of the others to their shared memory,
+//   +----+----+ +----+----+            then adds what it got
+//   | 0  | 1 -----> 1| 1  |
+//   |    |    | |    |    |            No sums go through global memory, and no second kernel is launched.
+//   +----+----+ +-|--+----+
+//     ^-----------+
+#pragma once
+
+#include "cuda/device/cluster.cuh"
+#include "cuda/device/vector.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+template <class Acc, int SPLITS, int BLOCKS, int COLUMNS>
+class ClusterSums {
+ public:
+  static constexpr int kColumns = COLUMNS / SPLITS;  // of a block, after add()
+  static constexpr int kSums = kColumns / 2, kVectors = kSums / 4 * BLOCKS;
+  static_assert(kColumns % 8 == 0, "whole groups of columns of wgmma");
+  struct Shared {
+    Vector<Acc, 4> from[SPLITS - 1][kVectors][128];  // from the other blocks in order, for each thread
+  };
+
+  __device__ __forceinline__ static void begin() { cluster_arrive(); }
+  // Of warps that have no sums.
+  __device__ __forceinline__ static void join() {
+    cluster_wait();
+    cluster_sync();
+  }
+
+  __device__ __forceinline__ static void add(Shared& shared, const Acc (&sum)[BLOCKS][COLUMNS / 2],
+                                             Acc (&mine)[BLOCKS][kSums]) {
+    const int rank = cluster_rank(), thread = int(threadIdx.x);
+    cluster_wait();  // all blocks have begun
+    FASTGEMM_UNROLL
+    for (int to = 0; to < SPLITS; ++to) {
+      if (to == rank) continue;
+      Shared* const other = map_shared_rank(&shared, to);
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kVectors; ++i) {
+        const Acc* const x = &sum[i / (kSums / 4)][to * kSums + i % (kSums / 4) * 4];
+        store_vector(&other->from[rank - (rank > to)][i][thread], Vector<Acc, 4>{{x[0], x[1], x[2], x[3]}});
+      }
+    }
+    cluster_sync();
+    FASTGEMM_UNROLL
+    for (int split = 0; split < SPLITS; ++split) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kVectors; ++i) {
+        Vector<Acc, 4> part;
+        if (split == rank) {
+          FASTGEMM_UNROLL
+          for (int own = 0; own < SPLITS; ++own)  // registers have no run-time index
+            if (own == rank)
+              for (int e = 0; e < 4; ++e)
+                part[e] = sum[i / (kSums / 4)][own * kSums + i % (kSums / 4) * 4 + e];
+        } else {
+          part = shared.from[split - (split > rank)][i][thread];
+        }
+        FASTGEMM_UNROLL
+        for (int e = 0; e < 4; ++e) {
+          Acc& to = mine[i / (kSums / 4)][i % (kSums / 4) * 4 + e];
+          to = split == 0 ? part[e] : to + part[e];
+        }
+      }
+    }
+  }
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET
