@@ -41,7 +41,24 @@ def wgmma_specialized(s: int) -> list[Access]:
     ]
 
 
+def one_wave(s: int) -> list[Access]:
+    """Tiles of 64 x 64; results are turned into lines in shared memory without conflicts."""
+    per_tile = Fraction(32, 64 * 64 * 64)
+    return [
+        Access("global tma load a", 8192, requests=per_tile, sectors=256),
+        Access("global tma load b", 8192, requests=per_tile, sectors=256),
+        Access("none mma"),
+        Access("shared stmatrix", 16, conflict=1),
+        Access("shared load", 16, conflict=1),
+        Access("global store out", 16, requests=Fraction(1, 8), sectors=16),
+    ]
+
+
 WGMMA = {
+    "one_wave": Row(
+        *("as many small tiles as multiprocessors, whole lines out", one_wave, (256, 512, 512), (BF16,)),
+        in_flight=lambda n: n == 8 * 16 * 1024,
+    ),
     "wgmma": Row(
         *("operands reach the tensor cores past the threads", wgmma, (256, 512, 256), (BF16,)),
         in_flight=lambda n: n == 3 * 32 * 1024,

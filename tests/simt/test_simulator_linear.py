@@ -42,6 +42,7 @@ HALF = [
     "wgmma_specialized",
     "wgmma_fused",
     "mma_sync",
+    "one_wave",
     "skinny",
     "small_tile",
     "split_k",
@@ -52,7 +53,7 @@ HALF = [
 ]
 FLOAT32 = ["bf16x6", "bf16x6_fused", "crt", "narrow", "direct", "small", "batched"]
 BY_PRECISION = ["bf16x3", "fp16x3"]
-HOPPER = {"warp_specialized", "wgmma_specialized", "wgmma_fused"}
+HOPPER = {"warp_specialized", "one_wave", "wgmma_specialized", "wgmma_fused"}
 # Those that launch something else on other GPUs, and those whose blocks may share the k of a tile.
 TWICE = {"mma_sync", "skinny", "small_tile", "split_k", "invariant", "bf16x6", "bf16x6_fused", "crt"}
 TWICE |= {*BY_PRECISION}

@@ -64,6 +64,7 @@ struct Arguments {
 template <class S, class A, class B, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g) {
   const bool elected = elect_one();
+  grid_dependency_wait();
   StageProducer<S::kStages, S::kStageBytes, A, B, false, true> producer(
       shared.stage[0], shared.ring, maps.a, maps.b, g.tiles.rows * 128 + B::kBytes);
   for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x)) {
@@ -129,6 +130,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   clear_rows<S>(*shared, g.tiles.rows);
   __syncthreads();
+  launch_dependents();
   const int warp = warp_index();
   if (warp == kConsumerWarps) return produce<S, A, B>(*shared, maps, g);
   using Operands = SharedOperands<TensorCoreElement<T>, A, B, Major::k, b_major>;
@@ -164,8 +166,8 @@ void launch_decode(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
                                  b.batch_stride != 0,
                                  stores_pairs(g.result, batch),
                                  of_pairs};
-    const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(kThreads),
-                            sizeof(typename Shape<N>::Shared)};
+    const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(kThreads), sizeof(typename Shape<N>::Shared),
+                            true};
     const Maps maps{a.map(tiles.rows), b.map(N)};
     if constexpr (b_major == Major::k) {
       if (epilogue.asked())

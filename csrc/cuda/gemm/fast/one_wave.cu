@@ -30,22 +30,23 @@ namespace {
 
 constexpr int kConsumerWarps = 4;
 
-template <int ROWS, int COLUMNS, int SPLITS>
+template <int ROWS, int COLUMNS, int SPLITS, int RESIDENT>
 struct Tile {
   static constexpr int kRows = ROWS, kColumns = COLUMNS, kSplits = SPLITS, kBlocks = ROWS / 64;
+  static constexpr int kResident = RESIDENT;  // blocks on a multiprocessor
   static constexpr int kStageBytes = (ROWS + COLUMNS) * 128;
-  static constexpr int kStages = plans::wave_stages({ROWS, COLUMNS, SPLITS});
+  static constexpr int kStages = plans::wave_stages({ROWS, COLUMNS, SPLITS, RESIDENT});
   static constexpr int kStored = COLUMNS / SPLITS;  // columns that a block stores
   // A producer warp follows the consumers. In a cluster three idle warps fill up its warpgroup.
   static constexpr int kThreads = 32 * kConsumerWarps + (SPLITS > 1 ? 128 : 32);
-  using Straight = StagedTile<kBlocks, kStored, false>;
-  using Turned = StagedTile<kBlocks, kStored, true>;
+  static constexpr int kStagedBytes =
+      std::max(SummedTile<kBlocks, kStored, false>::kBytes, SummedTile<kBlocks, kStored, true>::kBytes);
 
   struct Ring {
     unsigned char stage[kStages][kStageBytes];  // (kRows, kK) of X, then (kColumns, kK) of Y
     RingBarriers<kStages> barriers;
   };
-  static_assert(std::max(Straight::kBytes, Turned::kBytes) <= kStages * kStageBytes);
+  static_assert(kStagedBytes <= kStages * kStageBytes);
 };
 
 template <class T, class S, bool splits = (S::kSplits > 1)>
@@ -67,29 +68,34 @@ struct Arguments {
   int batch_x, batch_y;  // 0 if the batch shares the operand
   SplitStages stages;
   ResultVectors vectors;
+  bool plain;  // results of T are sums as they are, without alpha, c or an epilogue
   Epilogue epilogue;
 };
 
-// Stores the sums of a warpgroup: columns [y, y + 2 R) of the block's tile, whose first row is x.
-template <class S, class T>
+// Stores the sums of a warpgroup, which begin at (x, y) of C, or of C^T if the tile is turned.
+template <bool turned, class S, class T>
 __device__ __forceinline__ void store_tile(unsigned char* staged, const Arguments<T>& g, const Gemm<T>& gemm,
                                            const Accumulator<T> (&sum)[S::kBlocks][S::kStored / 2], int x,
                                            int y) {
-  auto* const to = reinterpret_cast<Accumulator<T>*>(staged);
-  const auto run = [&]<class Staged>(int row, int column) {
-    named_barrier(1, 32 * kConsumerWarps);  // all warps have read the last stage
-    Staged::stage(to, sum);
-    named_barrier(1, 32 * kConsumerWarps);
-    with_stored_type(gemm.result, [&]<class Out>() {
-      Staged::template store<Out>(to, gemm, g.epilogue, g.vectors, row, column);
-    });
-  };
-  g.turned ? run.template operator()<typename S::Turned>(y, x)
-           : run.template operator()<typename S::Straight>(x, y);
+  const int row = turned ? y : x, column = turned ? x : y;
+  const auto meet = [] { named_barrier(1, 32 * kConsumerWarps); };
+  meet();  // all warps have read the last stage
+  if (g.plain) {
+    using Rounded = RoundedTile<T, S::kBlocks, S::kStored, turned>;
+    Rounded::stage(staged, sum);
+    meet();
+    return Rounded::store(staged, gemm, g.vectors, row, column);
+  }
+  using Summed = SummedTile<S::kBlocks, S::kStored, turned>;
+  Summed::stage(staged, sum);
+  meet();
+  with_stored_type(gemm.result, [&]<class Out>() {
+    Summed::template store<Out>(staged, gemm, g.epilogue, g.vectors, row, column);
+  });
 }
 
 template <class S, class T, Major x_major, Major y_major>
-__global__ void __launch_bounds__(S::kThreads, 1)
+__global__ void __launch_bounds__(S::kThreads, S::kResident)
     gemm_one_wave_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
   using X = OperandTile<T, x_major, S::kRows>;
@@ -128,12 +134,16 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   for (int step = begin; step < end; ++step) consumer.multiply(sum, step > begin, [] {});
   consumer.finish(sum);
   const Gemm<T> gemm = g.gemm.at_batch(batch);
+  const auto store = [&](const auto& sums, int y0) {
+    g.turned ? store_tile<true, S>(shared->stage[0], g, gemm, sums, x, y0)
+             : store_tile<false, S>(shared->stage[0], g, gemm, sums, x, y0);
+  };
   if constexpr (S::kSplits > 1) {
     Accumulator<T> mine[S::kBlocks][S::kStored / 2];
     Block::Sums::add(shared->partial, sum, mine);
-    store_tile<S>(shared->stage[0], g, gemm, mine, x, y + split * S::kStored);
+    store(mine, y + split * S::kStored);
   } else {
-    store_tile<S>(shared->stage[0], g, gemm, sum, x, y);
+    store(sum, y);
   }
 #endif
 }
@@ -162,17 +172,19 @@ void launch_one_wave(const Gemm<T>& g, int batch, const Epilogue& epilogue, Cont
       plans::wave_problem(batch, g.m, g.n, g.k, sizeof(T), g.result.out_bytes());
   const bool along_k = x.major == Major::k && y.major == Major::k;
   const plans::WaveTile tile = plans::plan_one_wave(problem, along_k, cuda::gpu_here()).tile;
-  const Arguments<T> arguments{g,
-                               turned,
-                               x.batch_stride != 0,
-                               y.batch_stride != 0,
-                               SplitStages(int(problem.stages), tile.splits),
-                               result_vectors(g.result),
-                               epilogue};
+  const Arguments<T> arguments{
+      g,
+      turned,
+      x.batch_stride != 0,
+      y.batch_stride != 0,
+      SplitStages(int(problem.stages), tile.splits),
+      result_vectors(g.result),
+      g.result.alpha == 1 && g.result.beta == 0 && !g.result.wide && !epilogue.asked(),
+      epilogue};
   with_majors<T>(x.major, y.major, [&]<Major x_major, Major y_major>() {
-#define FASTGEMM_WAVE_TILE(rows_, columns_, splits_)                            \
-  if (tile.rows == rows_ && tile.columns == columns_ && tile.splits == splits_) \
-    return launch_tiles<Tile<rows_, columns_, splits_>, T, x_major, y_major>(x, y, batch, arguments, context);
+#define FASTGEMM_WAVE_TILE(...)             \
+  if (tile == plans::WaveTile{__VA_ARGS__}) \
+    return launch_tiles<Tile<__VA_ARGS__>, T, x_major, y_major>(x, y, batch, arguments, context);
     if constexpr (x_major == Major::k && y_major == Major::k) {
       FASTGEMM_WAVE_TILES(FASTGEMM_WAVE_TILE)
     } else {

@@ -47,6 +47,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   const bool elected = elect_one();
   RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
   int requested = 0;
+  grid_dependency_wait();
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     const SkinnyPlace<S> place(part.tile, g);
     FASTGEMM_NO_UNROLL
@@ -71,6 +72,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
   UnitCopy<T, A, S::kUnitThreads> large(thread);
   UnitCopy<T, B, S::kUnitThreads> skinny(thread);
   RingPosition<S::kStages> at{0, 1};
+  grid_dependency_wait();
   g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
     const SkinnyPlace<S> place(part.tile, g);
     FASTGEMM_NO_UNROLL
@@ -227,7 +229,12 @@ void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const plan
   const SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, epilogue, context);
   const Maps maps = o.by_units ? Maps{} : Maps{o.large.map(S::kM), o.skinny.map(g.skinny_rows)};
   const int threads = S::kConsumerThreads + (o.by_units ? S::kUnitThreads : 32);
-  const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared)};
+  // Blocks that begin while the kernel before ends are placed on multiprocessors in another order. For a long
+  // read of the large operand that costs more than the early start saves.
+  constexpr int64_t kShortRead = 32 << 20;  // bytes
+  const bool overlaps = o.large.batch * o.large.side * o.large.k * int64_t(sizeof(T)) <= kShortRead;
+  const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared),
+                          overlaps};
   o.template with_majors<kFuses<S>>([&]<Major large_major, Major skinny_major>() {
     if constexpr (S::takes(large_major, skinny_major, sizeof(T))) {
       launch<gemm_skinny_kernel<S, T, large_major, skinny_major>>("skinny", shape, context)(maps, g);

@@ -93,6 +93,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (produces) {
     shared->ring.init(1, kConsumerWarps);
     fence_barrier_init();
+    grid_dependency_wait();
     producer.fill(from, part.begin, first_end, true);  // before the block's barrier
   }
   __syncthreads();
@@ -169,8 +170,8 @@ void launch_wgmma(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context
                                     operands.b.batch_stride != 0};
   const TensorMap a = operands.a.map(kM), b = operands.b.map(kN);
   operands.with_majors([&]<Major a_major, Major b_major>() {
-    launch<gemm_split_k_kernel<T, a_major, b_major>>("split_k", {plan.grid, dim3(kThreads), kSharedBytes},
-                                                     context)(a, b, arguments);
+    launch<gemm_split_k_kernel<T, a_major, b_major>>(
+        "split_k", {plan.grid, dim3(kThreads), kSharedBytes, true}, context)(a, b, arguments);
   });
   add_splits(arguments.sums, g, context, epilogue);
 }

@@ -267,6 +267,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     fence_barrier_init();
   }
   __syncthreads();
+  launch_dependents();
   const int warp = warp_index();
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   const auto with_result = [&](auto&& body) {
@@ -330,11 +331,10 @@ void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, 
     maps.mirrored = {result.turned_map(g, batch), r.out, r.row_stride, r.batch_stride, int(g.n)};
   if (in_boxes) maps.out = result.map(g, batch, transposed);
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
-  const bool after_copies = copies.launch(flags, context);
+  copies.launch(flags, context);
   const auto run = [&]<Major a_major, Major b_major, bool transposed = false>() {
     launch<gemm_wgmma_specialized_kernel<S, ExchangedElements<T, transposed>, a_major, b_major, transposed>>(
-        "wgmma_specialized",
-        {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), after_copies},
+        "wgmma_specialized", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), true},
         context)(maps, arguments);
   };
   if constexpr (kFuses<S>) {

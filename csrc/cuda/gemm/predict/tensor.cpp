@@ -105,9 +105,10 @@ Counts count_one_wave(const GemmProblem& p, const Gpu& gpu) {
   const plans::WavePlan plan = plans::plan_one_wave(
       plans::wave_problem(f.batch, f.m, f.n, f.k, f.size, f.out_size), f.a.along_k && f.b.along_k, gpu);
   const bool turned = f.n < f.m;
-  const auto [rows, columns, splits] = plan.tile;
-  Counts c = count_tiles(f, {turned ? columns : rows, turned ? rows : columns, 128 / f.size, 1, splits}, gpu,
-                         rate(gpu, Unit::tensor, p.type));
+  const auto [rows, columns, splits, resident] = plan.tile;
+  Counts c =
+      count_tiles(f, {turned ? columns : rows, turned ? rows : columns, 128 / f.size, resident, splits}, gpu,
+                  rate(gpu, Unit::tensor, p.type));
   c.more_launches = 0, c.partial = 0;  // the blocks of a cluster add their sums
   c.slower = plan.seconds;
   add_boxes(c, f, gpu, false);
