@@ -10,6 +10,7 @@
 #include "cuda/gemm/fast/narrow_plan.cuh"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
+#include "cuda/gemm/parts/overlaps.cuh"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -145,6 +146,7 @@ template <class Thread, class T>
 __global__ void __launch_bounds__(kNarrowThreads, kLeastBlocks<Thread, T>)
     gemm_narrow_kernel(const __grid_constant__ NarrowArguments<Thread, T> g) {
   launch_dependents();
+  grid_dependency_wait();
   const int log_first = g.k_first ? g.log_k : g.log_rows;
   const int low = int(threadIdx.x) & ((1 << log_first) - 1), high = int(threadIdx.x) >> log_first;
   const Place place = g.k_first ? Place{high, low} : Place{low, high};
@@ -192,7 +194,7 @@ void launch_narrow(const Gemm<T>& g, const NarrowProblem<T>& p, const NarrowPlan
   const LaunchShape shape{
       dim3(unsigned(ceil_div(p.wide.side, int64_t(Thread::kRows) * plan.threads_rows)),
            unsigned(ceil_div(p.narrow.side, Thread::kNarrow)), unsigned(p.batch * plan.splits)),
-      dim3(kNarrowThreads)};
+      dim3(kNarrowThreads), 0, overlaps_well(g, p.batch)};
   launch_splits(g, p.batch, plan.splits, epilogue, context, [&](const Result<T>& result, int64_t columns) {
     const auto run = [&]<class S>() {
       const NarrowArguments<S, T> s{p,

@@ -80,11 +80,13 @@ __device__ __forceinline__ void store_tile(unsigned char* staged, const Argument
   const int row = turned ? y : x, column = turned ? x : y;
   const auto meet = [] { named_barrier(1, 32 * kConsumerWarps); };
   meet();  // all warps have read the last stage
-  if (g.plain) {
-    using Rounded = RoundedTile<T, S::kBlocks, S::kStored, turned>;
-    Rounded::stage(staged, sum);
-    meet();
-    return Rounded::store(staged, gemm, g.vectors, row, column);
+  if constexpr (kIsHalf<T>) {
+    if (g.plain) {
+      using Rounded = RoundedTile<T, S::kBlocks, S::kStored, turned>;
+      Rounded::stage(staged, sum);
+      meet();
+      return Rounded::store(staged, gemm, g.vectors, row, column);
+    }
   }
   using Summed = SummedTile<S::kBlocks, S::kStored, turned>;
   Summed::stage(staged, sum);
@@ -98,8 +100,9 @@ template <class S, class T, Major x_major, Major y_major>
 __global__ void __launch_bounds__(S::kThreads, S::kResident)
     gemm_one_wave_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
-  using X = OperandTile<T, x_major, S::kRows>;
-  using Y = OperandTile<T, y_major, S::kColumns>;
+  using E = TensorCoreElement<T>;
+  using X = OperandTile<E, x_major, S::kRows>;
+  using Y = OperandTile<E, y_major, S::kColumns>;
   using Block = Shared<T, S>;
   FASTGEMM_DYNAMIC_SHARED(Block, shared);
   const int warp = warp_index(), batch = int(blockIdx.z);
@@ -127,7 +130,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident)
     if constexpr (S::kSplits > 1) Block::Sums::join();
     return;
   }
-  using Products = RowBlocks<T, X, Y, x_major, y_major>;
+  using Products = RowBlocks<E, X, Y, x_major, y_major>;
   WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared->barriers, shared->stage[0], warp);
   Accumulator<T> sum[S::kBlocks][S::kColumns / 2];
   FASTGEMM_NO_UNROLL
@@ -182,9 +185,10 @@ void launch_one_wave(const Gemm<T>& g, int batch, const Epilogue& epilogue, Cont
       g.result.alpha == 1 && g.result.beta == 0 && !g.result.wide && !epilogue.asked(),
       epilogue};
   with_majors<T>(x.major, y.major, [&]<Major x_major, Major y_major>() {
-#define FASTGEMM_WAVE_TILE(...)             \
-  if (tile == plans::WaveTile{__VA_ARGS__}) \
-    return launch_tiles<Tile<__VA_ARGS__>, T, x_major, y_major>(x, y, batch, arguments, context);
+#define FASTGEMM_WAVE_TILE(...)                                   \
+  if constexpr (plans::has_instruction({__VA_ARGS__}, sizeof(T))) \
+    if (tile == plans::WaveTile{__VA_ARGS__})                     \
+      return launch_tiles<Tile<__VA_ARGS__>, T, x_major, y_major>(x, y, batch, arguments, context);
     if constexpr (x_major == Major::k && y_major == Major::k) {
       FASTGEMM_WAVE_TILES(FASTGEMM_WAVE_TILE)
     } else {
@@ -198,8 +202,8 @@ void launch_one_wave(const Gemm<T>& g, int batch, const Epilogue& epilogue, Cont
 
 void gemm_one_wave(const GemmProblem& problem, Context& context) {
   const Epilogue epilogue = by_rows(problem).epilogue;
-  run_gemm<Half, BFloat16>(problem, context,
-                           [&](const auto& g, int batch) { launch_one_wave(g, batch, epilogue, context); });
+  run_gemm<float, Half, BFloat16, int8_t>(
+      problem, context, [&](const auto& g, int batch) { launch_one_wave(g, batch, epilogue, context); });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -18,6 +18,7 @@
 #include "cuda/available.h"
 #include "cuda/gemm/fast/skinny_portable.cuh"
 #include "cuda/gemm/fast/skinny_sums.cuh"
+#include "cuda/gemm/parts/overlaps.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/unaligned_tile.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
@@ -229,12 +230,8 @@ void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const plan
   const SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, epilogue, context);
   const Maps maps = o.by_units ? Maps{} : Maps{o.large.map(S::kM), o.skinny.map(g.skinny_rows)};
   const int threads = S::kConsumerThreads + (o.by_units ? S::kUnitThreads : 32);
-  // Blocks that begin while the kernel before ends are placed on multiprocessors in another order. For a long
-  // read of the large operand that costs more than the early start saves.
-  constexpr int64_t kShortRead = 32 << 20;  // bytes
-  const bool overlaps = o.large.batch * o.large.side * o.large.k * int64_t(sizeof(T)) <= kShortRead;
   const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared),
-                          overlaps};
+                          overlaps_well(problem, o.large.batch)};
   o.template with_majors<kFuses<S>>([&]<Major large_major, Major skinny_major>() {
     if constexpr (S::takes(large_major, skinny_major, sizeof(T))) {
       launch<gemm_skinny_kernel<S, T, large_major, skinny_major>>("skinny", shape, context)(maps, g);

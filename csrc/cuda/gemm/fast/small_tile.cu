@@ -12,6 +12,7 @@
 // evict-first, which leaves L2 to data that is used again.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/small_tile_products.cuh"
+#include "cuda/gemm/parts/overlaps.cuh"
 #include "cuda/gemm/parts/split_k.cuh"
 #include "cuda/gemm/parts/storage_element.cuh"
 #include "cuda/gemm/predict/plans.h"
@@ -102,6 +103,7 @@ __device__ __forceinline__ void multiply_tile(const Arguments<T>& g) {
   const int row0 = int(blockIdx.x) * C::BM, column0 = int(column_tile) * C::BN, batch = int(blockIdx.z);
   const int begin = g.stages.begin(int(split)), stages = g.stages.begin(int(split) + 1) - begin;
 
+  grid_dependency_wait();
   typename K::CopyA a(g.a, batch, row0, begin, shared->ring[0]);
   typename K::CopyB b(g.b, batch, column0, begin, shared->ring[0] + K::TileA::kBytes);
   const auto copy_next = [&] { a.copy(), b.copy(); };
@@ -175,7 +177,7 @@ void launch_small_tile(const Gemm<Storage>& g, int batch, const Epilogue& epilog
   if (splits > 1) s.sums = split_sums(g, batch, splits, context);
   const auto run = [&]<bool aligned, bool... along_k>() {
     using K = Kernel<C, T, along_k..., aligned>;
-    const LaunchShape shape{grid, dim3(C::kThreads), sizeof(typename K::Shared)};
+    const LaunchShape shape{grid, dim3(C::kThreads), sizeof(typename K::Shared), overlaps_well(g, batch)};
     launch<gemm_small_tile_kernel<C, T, along_k..., aligned>>("small_tile", shape, context)(s);
   };
   if constexpr (kFuses<C>) {

@@ -102,8 +102,9 @@ Counts count_split_k(const GemmProblem& p, const Gpu& gpu) {
 
 Counts count_one_wave(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
-  const plans::WavePlan plan = plans::plan_one_wave(
-      plans::wave_problem(f.batch, f.m, f.n, f.k, f.size, f.out_size), f.a.along_k && f.b.along_k, gpu);
+  const plans::WavePlan plan =
+      plans::plan_one_wave(plans::wave_problem(f.batch, f.m, f.n, f.k, f.size, f.out_size),
+                           f.size != 2 || (f.a.along_k && f.b.along_k), gpu);
   const bool turned = f.n < f.m;
   const auto [rows, columns, splits, resident] = plan.tile;
   Counts c =
