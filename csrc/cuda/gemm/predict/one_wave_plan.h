@@ -85,7 +85,8 @@ inline double wave_seconds(const WaveTile& t, const WaveProblem& p, const Gpu& g
   constexpr double kCluster = 0.37e-6, kSend = 2.3e-6;
   const int64_t blocks = p.batch * ceil_div(p.x, t.rows) * ceil_div(p.y, t.columns) * t.splits;
   // Not all clusters of 4 find room at the same time.
-  const int64_t at_once = gpu.multiprocessors * t.resident * (t.splits == 4 ? 10 : 11) / 11;
+  const int64_t room = gpu.multiprocessors * t.resident * (t.splits == 4 ? 10 : 11) / 11;
+  const int64_t at_once = std::max<int64_t>(room, t.splits);
   const double together = double(std::min<int64_t>(t.resident, ceil_div(blocks, gpu.multiprocessors)));
   const double busy = double(std::min(blocks, at_once)) / (together * double(gpu.multiprocessors));
   const double tile = double(t.rows * t.columns) / 16384;
