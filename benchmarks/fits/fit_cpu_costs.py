@@ -60,7 +60,7 @@ GRANITE_RAPIDS |= {
     "model": "GenuineIntel-6-167-as_measured",
 }
 PROCESSORS = {"granite_rapids": GRANITE_RAPIDS, "zen4": ZEN4, "zen3": ZEN3}
-KEPT = 150  # measured points of a family and type that predictions are corrected by
+KEPT = 300  # measured points of a family and type that predictions are corrected by
 TORCH = "torch"
 MOST_WORK, MOST_LARGE_WORK = 2**27, 2**29  # multiply-adds of a measured product; of one with all sides large
 BUDGET = 0.02  # seconds of each kernel at a point

@@ -237,7 +237,8 @@ def _on_cpus(reports: Reports) -> list[Group]:
     for report in reports.values():
         rows = select(report.results, group="fp32 512..4096")
         if rows := [row for row in own(rows) if row.speedup]:
-            name = f"float32, {rows[0].threads} threads of an {report.environment['device']}"
+            device = report.environment["device"].replace("(R)", "")
+            name = f"float32, {rows[0].threads} threads of an {device}"
             found.append(Group(name, rows))
     return found
 
