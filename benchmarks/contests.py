@@ -30,10 +30,11 @@ class Settings:
 
     Attributes:
         seconds: how long the preset may take in all.
-        budget: seconds for each call; None: what ``seconds`` allows.
+        budget: seconds for each call, of the preset grid in all; None: what ``seconds`` allows.
         most: measures only this many of its first problems.
         seed: for random numbers; None: a fresh one.
         out: the folder of the results.
+        types: of the preset grid, by name; none: all of them. all: its problems, not a selection.
         say: called with the rows of each problem; progress: called with what is measured and the share that
         is done.
     """
@@ -46,6 +47,8 @@ class Settings:
     out: Path = Path()
     say: Callable[[list[Measurement]], None] = lambda rows: None
     progress: Callable[[str, float], None] = lambda text, share: None
+    types: tuple[str, ...] = ()
+    all: bool = False
 
     @property
     def a_seed(self) -> int:
@@ -58,11 +61,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Preset:
-    """``seconds``: its usual time, by device. ``obstacle``: why it cannot run."""
+    """``seconds``: its usual time, by device. ``obstacle``: why it cannot run. ``by_name``: it runs
+    only if it is named, since it takes long."""
 
     seconds: Mapping[str, float]
     measure: Callable[[Settings], Report]
     obstacle: Callable[[str], str] = lambda device: ""
+    by_name: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ preset.
     python benchmarks/run.py --device cpu --minutes 3
     python benchmarks/run.py peers --minutes 4        # named ones take all of the minutes that are given
     python benchmarks/run.py weak_spots --out build/results --raw
+    python benchmarks/run.py grid --type bf16 --budget 420 --limit 20    # runs only if it is named
 
 Each preset gets its share of the minutes. Its file is written when it is done, so that an interrupted run
 keeps the files it has. A preset is skipped if too little time is left, and named at the end.
@@ -111,18 +112,28 @@ def chosen(names: tuple[str, ...], device: str) -> list[str]:
     for name in names:
         if why[name]:
             raise click.UsageError(f"{name} {why[name]}")
-    return [name for name in PRESETS if (name in names if names else not why[name])]
+    return [n for n, each in PRESETS.items() if (n in names if names else not (why[n] or each.by_name))]
 
 
 @click.command()
 @click.argument("names", metavar="[PRESET]...", nargs=-1, type=click.Choice(list(PRESETS)))
 @options.device
 @click.option("--minutes", type=options.Seconds(), help=f"In all. Default without a preset: {MINUTES:g}.")
-@click.option("--budget", type=options.Seconds(), help="Seconds for each call, whatever the minutes.")
-@click.option("--first", type=options.Count(), help="So many problems of each preset; models become tiny.")
 @click.option(
-    "--seed", type=click.IntRange(0, 2**64 - 1), help="Of random60 and accuracy. Default: a fresh one."
+    "--budget", type=options.Seconds(), help="Seconds for each call, whatever the minutes; of grid, in all."
 )
+@click.option(
+    "--first", "--limit", type=options.Count(), help="So many problems of each preset; models become tiny."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    help="Of random60 and accuracy, default: a fresh one; of grid, default: 1.",
+)
+@click.option(
+    "--type", "types", type=click.Choice(["bf16", "fp16"]), multiple=True, help="Of grid. Default: both."
+)
+@click.option("--all", "all_of_grid", is_flag=True, help="All problems of grid, not a selection.")
 @click.option("--out", type=click.Path(path_type=Path), default=RESULTS, help="Folder of the results.")
 @click.option("--raw", is_flag=True, help="All digits and samples, and what the GPU's sensors said.")
 def main(
@@ -132,6 +143,8 @@ def main(
     budget: float | None,
     first: int | None,
     seed: int | None,
+    types: tuple[str, ...],
+    all_of_grid: bool,
     out: Path,
     raw: bool,
 ) -> None:
@@ -141,7 +154,7 @@ def main(
     longest = math.inf if minutes and names else 1.0
     minutes = minutes or (None if names else MINUTES)
     with progress_bar() as progress:
-        settings = Settings(device, 0.0, budget, first, seed, out, say, progress)
+        settings = Settings(device, 0.0, budget, first, seed, out, say, progress, types, all_of_grid)
         wrong = measure_all(chosen(names, device), settings, minutes, raw, longest)
     if wrong:
         raise click.ClickException("\n".join(wrong))

@@ -2,6 +2,7 @@
 
 presets       sets of problems by name: cpu_presets, gpu_presets, weak_spots
 sweep         many problems against torch, by a method with more than that of ``fastgemm bench``
+layers        ordinary products, of powers of two and of models' layers; grid_means: means over them
 sustained     long warm runs of a GPU; telemetry: its clocks, power and temperature meanwhile
 timers        what a preset's time is shared out by, and batches by the wall clock
 plain_read    what bounds a product of which one operand is large; cublas: what torch does not call of cuBLAS

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from . import turns
+from . import grid_means, turns
 from .accuracy import AccuracyReport
 from .accuracy.table import show as show_accuracy
 from .peers.table import show as show_peers
@@ -30,6 +30,9 @@ def show(report: Report) -> None:
     elif report.command in OF_HOST:
         out.print(OF_HOST[report.command](report))
         out.print(turns_table(report))
+    elif report.command == "grid":
+        out.print(grid_table(report))
+        out.print("\n".join(grid_means.told(report)), markup=False)
     elif report.summary.get("geometric_means"):
         out.print(means_table(report))
     for line in outlier_lines(report):
@@ -114,6 +117,22 @@ def turns_table(report: Report) -> ByWidth:
         rows,
         section=2,
     )
+
+
+def grid_table(report: Report) -> ByWidth:
+    names = list(grid_means.RATIOS)
+    rows = [
+        (
+            *(line["type"], line["layout"], line["flop"], str(line["count"])),
+            *(
+                f"{ratio(found['mean'])} ({ratio(found['worst'])})"
+                for found in (line[name] for name in names)
+            ),
+        )
+        for line in report.summary["means"]
+    ]
+    title = f"16-bit products in graphs, geometric means (worst), {report.environment['device']}"
+    return _labelled(title, ("type", "layout", "flop"), ("problems", *names), rows, section=2)
 
 
 def outlier_lines(report: Report) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastgemm.bench.formatting import rate, ratio
 from fastgemm.bench.records import select
+from studies import grid_means
 
 from .spec import PLACE, Block, Column, Line, Rows, Table, beside, look_up
 
@@ -104,7 +105,36 @@ def _exact(row: Any) -> str:
     return "yes" if row.right else "**no**"
 
 
+def _mean(name: str) -> Column:
+    def shown(found: dict[str, float | None]) -> str:
+        return f"{ratio(found['mean'])} ({ratio(found['worst'])})"
+
+    return Column(f"{name.replace('level=None', '`level=None`')} (worst)", (name,), shown)
+
+
+GRID = (
+    "Ordinary products in 16 bits: sides that are powers of two, and the layers of ten models at 1 to 4096 "
+    "tokens. NT has weights as `torch.nn.Linear` stores them. Calls are replayed from CUDA graphs with weights "
+    "that are not in the L2 cache; eager calls are timed with the host. Means are geometric. The best is that of "
+    "torch, cuBLASLt's candidates, `level=None` and own kernels:"
+)
 BLOCKS = {
+    "grid": Block(
+        "grid",
+        GRID,
+        Table(
+            [
+                *(Column(name, name) for name in ("type", "layout", "flop", "count")),
+                *map(_mean, grid_means.RATIOS),
+            ],
+            grid_means.means,
+            words=3,
+        ),
+        lambda report: "\n".join(
+            f"- {line}" if i else f"{line}\n" for i, line in enumerate(grid_means.told(report))
+        ).rstrip(),
+        PLACE,
+    ),
     "complex_products": _block(
         "complex",
         *(TYPE, SHAPE, Column("layout", "layout"), _rate("TFLOPS", operations=8)),

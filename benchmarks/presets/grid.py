@@ -1,0 +1,262 @@
+"""Ordinary products of 16-bit types, in CUDA graphs whose calls rotate over operands, and eagerly.
+
+Weights are cold: their sets exceed the L2 cache three times over, as far as 16 sets do. Activations are warm:
+there are two of them. torch and level=None are timed beside cuBLASLt's candidates and own kernels of levels 5 and
+6; of these, the file keeps the best one each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import fastgemm
+import torch
+from contests import Preset, Settings
+from exact import Exact
+from fastgemm import _introspect
+from fastgemm.bench.checking import raised
+from fastgemm.bench.cuda_timing import SPIN_CYCLES, CudaTimer, WallTimer
+from fastgemm.bench.problems import dtype_name, label_of, random_matrix
+from fastgemm.bench.records import Measurement, Report, read_report
+from fastgemm.bench.session import REFUSAL
+from fastgemm.bench.timing import Call, Interleaved, Timer, interleave
+from fastgemm.table import kernels
+from studies.environment import describe, folder_of
+from studies.grid_means import DEFAULT, LIBRARY, OWN, TORCH, means, slower
+from studies.layers import Shape, drawn
+from torch import Tensor
+
+TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+LAYOUTS = ("NT", "NN")  # NT: weights as torch.nn.Linear has them
+COUNT, SEED = 60, 1  # problems of a type and layout
+CALLS, MOST_SETS, ACTIVATIONS = 20, 16, 2
+FEW = 6  # own kernels, those of the least predictions, that are tried however short the time is
+HOPELESS = 2.0  # times as slow as the best in its first sample: no more follow
+LEAST_ROUNDS, MOST_ROUNDS = 8, 32
+EAGER_SAMPLE = (
+    1e-3  # seconds of a sample of plain calls at least: the wait for the GPU at its end is a part of it
+)
+
+
+class GraphTimer(CudaTimer):
+    """Replays between two events, after a kernel that spins while the host launches them."""
+
+    name = "CUDA graphs"
+    method = (
+        "CUDA events around replays of a graph of about 20 calls, which rotate over weights of more than three "
+        "times the L2 cache, at most 16, and over two activations; contestants in changing order, median over at "
+        "least 8 rounds; eager: wall clock of the same calls, from an idle GPU until the last has finished"
+    )
+    min_sample = 300e-6
+
+    def __init__(self) -> None:
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def sample(self, call: Call, repeats: int) -> float:
+        torch.cuda._sleep(SPIN_CYCLES)
+        self._start.record()
+        for _ in range(repeats):
+            call()
+        self._end.record()
+        self._end.synchronize()
+        return self._start.elapsed_time(self._end) / 1e3 / repeats
+
+
+def captured(calls: Sequence[Call]) -> Call:
+    """Replays the calls as a CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    return graph.replay
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How calls become a graph and are timed. ``predict``: seconds of kernels by their names."""
+
+    graph: Callable[[Sequence[Call]], Call]
+    timer: Timer
+    wall: Timer
+    cache_bytes: int  # of L2
+    predict: Callable[..., list[tuple[str, float]]]
+
+    @classmethod
+    def of_gpu(cls) -> Bench:
+        cache = torch.cuda.get_device_properties().L2_cache_size
+        return cls(captured, GraphTimer(), WallTimer(), cache, _introspect.predictions)
+
+
+def rotation(weight_bytes: int, cache_bytes: int) -> list[tuple[int, int]]:
+    """The activation and the weight of each call of a graph. Each weight is read equally often."""
+    sets = min(MOST_SETS, 3 * cache_bytes // weight_bytes + 1)
+    return [(i % ACTIVATIONS, i % sets) for i in range(sets * max(1, round(CALLS / sets)))]
+
+
+def candidates(shape: Shape, dtype: torch.dtype, layout: str, device: str, bench: Bench) -> dict[str, str]:
+    """Kernels by name, and whose they are: cuBLASLt's, then own ones by predicted time, unknown ones last."""
+    problem = (dtype_name(dtype), "ieee", 1, *shape, False, layout[1] == "T")
+    predicted = dict(bench.predict(problem))
+    rows = [row for row in kernels("gemm", device, dtype) if row.available and row.role != "pitfall"]
+    own = [row.name for row in rows if row.level in (5, 6)]
+    own.sort(key=lambda name: predicted.get(name, float("inf")))
+    library = [row.name for row in rows if row.name.startswith("cublaslt_")]
+    return dict.fromkeys(library, LIBRARY) | dict.fromkeys(own, OWN)
+
+
+@dataclass
+class Entry:
+    """A contestant: its row, the calls of its graph, and what replays them."""
+
+    row: Measurement
+    calls: list[Call] = field(default_factory=list)
+    replay: Call | None = None
+
+    def call_all(self) -> None:
+        for call in self.calls:
+            call()
+
+
+class Race:
+    """The contestants of one problem. ``share``: seconds for all of it."""
+
+    def __init__(
+        self, shape: Shape, dtype: torch.dtype, layout: str, device: str, bench: Bench, share: float
+    ):
+        m, n, k = shape
+        random = partial(random_matrix, dtype=dtype, device=device)
+        self.bench, self.end, self.half = bench, time.perf_counter() + share, share / 2
+        self.candidates = candidates(shape, dtype, layout, device, bench)
+        self.plan = rotation(n * k * dtype.itemsize, bench.cache_bytes)
+        sets = 1 + max(j for _, j in self.plan)
+        self.a = [random(m, k) for _ in range(ACTIVATIONS)]
+        self.b = [random(n, k).mT if layout[1] == "T" else random(k, n) for _ in range(sets)]
+        self.out = [torch.empty(m, n, dtype=dtype, device=device) for _ in range(sets)]
+        last_a, last_b = self.plan[-1]
+        self.exact, self.last = Exact(self.a[last_a], self.b[last_b]), self.out[last_b]
+
+    def left(self) -> float:
+        return self.end - time.perf_counter()
+
+    def entry(self, choice: str, multiply: Callable[..., Tensor]) -> Entry:
+        """Makes the graph of a contestant, and checks the last result of its first replay."""
+        calls: list[Call] = [partial(multiply, self.a[i], self.b[j], out=self.out[j]) for i, j in self.plan]
+        _introspect.take_last_gemm_kernel()
+        calls[0]()
+        kernel = _introspect.take_last_gemm_kernel() or "torch.matmul"
+        replay = self.bench.graph(calls)
+        self.last.fill_(torch.nan)
+        replay()
+        row = Measurement(choice=choice, kernel=kernel, baseline=TORCH)
+        if choice == TORCH:  # not judged: torch may add up parts of a sum in 16 bits
+            row.role = "baseline"
+        else:
+            found = self.exact.check(self.last, "")
+            row.right, row.message = found.get("right", True), found.get("message", "")
+        return Entry(row, calls, replay)
+
+    def entries(self) -> dict[str, Entry]:
+        """All that take the problem, and rows of those that raise for another reason."""
+        found = {TORCH: self.entry(TORCH, torch.matmul), DEFAULT: self.entry(DEFAULT, fastgemm.matmul)}
+        for name, choice in self.candidates.items():
+            own = sum(each.row.choice == OWN for each in found.values())
+            if choice == OWN and own >= FEW and self.left() < self.half:
+                break
+            try:
+                found[name] = self.entry(choice, partial(fastgemm.matmul, kernel=name))
+            except (RuntimeError, MemoryError) as error:
+                if REFUSAL not in str(error):
+                    row = Measurement(choice=choice, kernel=name, right=False, message=raised(error))
+                    found[name] = Entry(row)
+        return found
+
+    def timed(self, right: dict[str, Entry]) -> Interleaved:
+        """Times those that are not hopeless, and the best one of each choice."""
+        timer = self.bench.timer
+        first = {name: min(timer.sample(e.replay, 1) for _ in range(2)) for name, e in right.items()}
+        best: dict[str, str] = {}
+        for name in sorted(first, key=first.__getitem__):
+            best.setdefault(right[name].row.choice, name)
+        limit = HOPELESS * min(first.values())
+        kept = {n: e.replay for n, e in right.items() if first[n] <= limit or n in best.values()}
+        rounds = {"min_rounds": LEAST_ROUNDS, "max_rounds": MOST_ROUNDS}
+        budget = max(0.0, self.left()) / 2 / len(kept)
+        return interleave(kept, budget=budget, estimates=first, timer=timer, **rounds)
+
+    def run(self) -> list[Measurement]:
+        """Rows of torch, level=None, the best candidate of cuBLASLt and the best own kernel; and those that are
+        wrong, without a time."""
+        entries = self.entries()
+        right = {name: each for name, each in entries.items() if each.row.right}
+        samples = self.timed(right)
+        winners: dict[str, str] = {}  # by choice
+        for name in sorted(filter(samples.has, right), key=lambda name: samples.seconds(name).median):
+            winners.setdefault(right[name].row.choice, name)
+        eager = {name: right[name].call_all for name in winners.values()}
+        plain = interleave(eager, rounds=LEAST_ROUNDS, min_sample=EAGER_SAMPLE, timer=self.bench.wall)
+        for name in winners.values():
+            row, calls = right[name].row, len(self.plan)
+            row.seconds, row.back_to_back = (
+                each.seconds(name).scaled(1 / calls) for each in (samples, plain)
+            )
+            if name != TORCH:
+                row.speedup = samples.speedup(name, over=TORCH)
+        return [e.row for name, e in entries.items() if not e.row.right or name in winners.values()]
+
+
+def rows_of(shape: Shape, group: str, dtype: torch.dtype, layout: str, *where: Any) -> list[Measurement]:
+    """The rows of a problem; one row that says so if torch's call or that of level=None failed."""
+    try:
+        with torch.no_grad():
+            rows = Race(shape, dtype, layout, *where).run()
+    except (RuntimeError, MemoryError) as error:  # go on with the other problems
+        rows = [Measurement(right=False, message=raised(error))]
+    for row in rows:
+        row.shape, row.dtype, row.layout, row.group = shape, dtype_name(dtype), layout, group
+        row.label = label_of(shape, layout)
+    return rows
+
+
+def measure(settings: Settings, bench: Bench | None = None) -> Report:
+    """Stops when the seconds are over, and says how many problems it left."""
+    bench, device = bench or Bench.of_gpu(), settings.device
+    end = time.perf_counter() + (settings.budget or settings.seconds)
+    seed = SEED if settings.seed is None else settings.seed
+    types = [TYPES[name] for name in settings.types or TYPES]
+    shapes = drawn(seed, None if settings.all else COUNT)[: settings.most]
+    problems = [(*each, dtype, layout) for each in shapes for dtype in types for layout in LAYOUTS]
+    method = {"timer": bench.timer.name, "text": bench.timer.method, "seed": seed, "not_measured": 0}
+    report = Report("grid", describe(device), method)
+    for i, problem in enumerate(problems):
+        left = end - time.perf_counter()
+        if left <= 0:
+            method["not_measured"] = len(problems) - i
+            break
+        settings.progress("grid", i / len(problems))
+        rows = rows_of(*problem, device, bench, left / (len(problems) - i))
+        settings.say(rows)
+        report.results += rows
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    report.results += kept(settings, report, {dtype_name(each) for each in types})
+    report.summary = {"means": means(report.results), "slower": slower(report.results)}
+    return report
+
+
+def kept(settings: Settings, report: Report, now: set[str]) -> list[Measurement]:
+    """Rows of types that are not measured ``now``, if the file has them of the same commit, device and seed."""
+
+    def origin(of: Report) -> tuple[Any, ...]:
+        return of.environment["commit"], of.environment["device"], of.method["seed"]
+
+    path = settings.out / folder_of(report.environment) / "grid.json"
+    old = read_report(path) if path.exists() else report
+    same = report.environment["commit"] and origin(old) == origin(report)
+    return [row for row in old.results if same and row.dtype not in now]
+
+
+PRESETS = {"grid": Preset({"cuda": 450}, measure, by_name=True)}
