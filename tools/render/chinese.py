@@ -36,6 +36,7 @@ CELLS = {
 }
 # Cells and sentences with figures in them.
 CELL_PATTERNS = [
+    (r"16 bits, ordinary sizes, in CUDA graphs, on an (.*)", r"16 位，常见尺寸，CUDA graph 中，\1"),
     (r"level (\d)", r"第 \1 级"),
     (r"(b?float\d+), large and aligned", r"\1，大尺寸、对齐"),
     (r"(b?float\d+), odd sizes", r"\1，奇数尺寸"),
@@ -67,6 +68,7 @@ SENTENCES = [
         "`level=None` 与 torch 相比；转置拷贝取第 5、6 级中较快的一个。",
     ),
     (r" ?On a CPU: ", "CPU 上："),
+    (r" ?Ordinary sizes: ", "常见尺寸："),
     (r"A dash means that one run takes more than (\d+) ms\. ", r"横线：运行一次超过 \1 ms。"),
     (
         r"Step (\d+); warm back-to-back calls, (\S+) of them for a problem of size n \(geometric mean of its "

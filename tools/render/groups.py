@@ -243,7 +243,18 @@ def _on_cpus(reports: Reports) -> list[Group]:
     return found
 
 
-def _gains(reports: Reports, processors: Reports) -> str:
+def _ordinary(grids: Reports) -> list[Group]:
+    """16-bit products of ordinary size in CUDA graphs, on each GPU that was measured."""
+    return [
+        Group(
+            f"16 bits, ordinary sizes, in CUDA graphs, on an {report.environment['device']}",
+            select(report.results, choice="level=None"),
+        )
+        for report in grids.values()
+    ]
+
+
+def _gains(reports: Reports, processors: Reports, grids: Reports) -> str:
     """Where nothing is gained is one of the rows."""
     moved = beside(
         select(reports["reference"].results, op="transpose", role="rung"), ("label", "dtype"), "kernel"
@@ -256,12 +267,14 @@ def _gains(reports: Reports, processors: Reports) -> str:
         _by_default(reports["weak_spots"], "bfloat16, odd sizes", "bfloat16, odd sizes"),
         _bfloat16(reports),
         *_models(reports, "bfloat16"),
+        *_ordinary(grids),
         *_on_cpus(processors),
     ]
     commands = dict.fromkeys(
         f"`{program(each)}` (commit {each.environment['commit']})" for each in reports.values()
     )
-    places = "".join(f" On a CPU: {place(each)}" for each in processors.values())
+    places = "".join(f" Ordinary sizes: {place(each)}" for each in grids.values())
+    places += "".join(f" On a CPU: {place(each)}" for each in processors.values())
     return (
         f"{Table([NAME, MEAN, LEAST, COUNT, BEST, LIBRARY]).text(lines)}\n\n"
         "`level=None` against torch; of transposed copies, the better of levels 5 and 6. Measured on "
@@ -269,7 +282,7 @@ def _gains(reports: Reports, processors: Reports) -> str:
     )
 
 
-def _headline(reports: Reports, processors: Reports) -> str:
+def _headline(reports: Reports, processors: Reports, grids: Reports) -> str:
     float32 = _float32(reports)
     sizes = [size for row in float32.rows for size in row.shape]
     steps = [row.speedup.median for row in _steps(reports, "float32", "transformer")]
@@ -291,7 +304,7 @@ def _headline(reports: Reports, processors: Reports) -> str:
     )
 
 
-HEADLINES: dict[str, Callable[[Reports, Reports], str]] = {"gains": _gains, "headline": _headline}
+HEADLINES: dict[str, Callable[[Reports, Reports, Reports], str]] = {"gains": _gains, "headline": _headline}
 FIRST = Picture("headline", "Rates of float32 products, fastgemm and torch, on", plots.headline_figure)
 SPOTS = Picture(
     "weak_spots", "float32 products and skinny products against torch on", plots.weak_spots_figure

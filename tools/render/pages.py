@@ -9,7 +9,6 @@ from functools import cache, partial
 from pathlib import Path
 
 from fastgemm.bench import plots
-from fastgemm.bench.records import Report
 
 from . import (
     accuracy,
@@ -95,12 +94,12 @@ class Site:
         self.pictures[path] = fingerprint, save
         return f"![{alt}]({os.path.relpath(path, document.parent)})"
 
-    def _of_the_first_gpu(self, make: Callable[[dict[str, Report], dict[str, Report]], str]) -> str:
+    def _of_the_first_gpu(self, make: Callable[..., str]) -> str:
         found = {name: self.reports(name, "cuda") for name in groups.FILES}
         if not all(found.values()):
             return ""
         first = {name: next(iter(each.values())) for name, each in found.items()}
-        return make(first, self.reports("reference", "cpu"))
+        return make(first, self.reports("reference", "cpu"), self.reports("grid", "cuda"))
 
     def stale_pictures(self) -> dict[Path, Callable[[Path], object]]:
         """The functions that draw outdated pictures. Call it after rendering all pages."""

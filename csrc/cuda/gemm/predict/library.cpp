@@ -26,10 +26,10 @@ struct Series : MeasuredPoints<kAxes> {
 
 constexpr float kOctave = 0.69314718f;  // ln 2
 
-// The library has to be faster than own kernels by this factor and this time. A call of it takes the host
-// longer, and one after another in a CUDA graph, own kernels are faster than one by one, as they were
-// measured. Of factors from 1 to 1.06 and times up to 1.2 us these choose best among 240 bfloat16 products in
-// graphs on an H200: chosen / best is 1.027 instead of 1.033.
+// In 16 bits the library has to be faster than own kernels by this factor and this time. A call of it takes
+// the host longer, and one after another in a CUDA graph, own kernels are faster than one by one, as they
+// were measured. Of factors from 1 to 1.06 and times up to 1.2 us these choose best among 240 bfloat16
+// products in graphs on an H200: chosen / best is 1.027 instead of 1.033.
 constexpr double kWorthCalling = 1.03, kCallSeconds = 0.4e-6;
 constexpr uint64_t kShipped = 0;  // the number that stands for the series that ship with fastgemm
 
@@ -161,7 +161,8 @@ double library_seconds(const GemmProblem& p, const Gpu& gpu) {
   if (!series) return limit_seconds(p, gpu);
   const double model = sum_of(count_library(p, gpu), series->costs);
   const double measured = model * std::exp(double(series->correction(place_of(p)))) * share_with_c(p);
-  return kWorthCalling * measured + kCallSeconds;
+  const bool is_half = p.type == DType::f16 || p.type == DType::bf16;
+  return is_half ? kWorthCalling * measured + kCallSeconds : measured;
 }
 
 void set_library(uint64_t gpu, DType type, Precision precision, const Costs& costs,
