@@ -13,7 +13,7 @@ AT_ENDS = "at the ends of rows lanes skip turns of a loop; the simulator takes t
 EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (r"gemm_tiled_kernel", "shared load", "nvcc reads four k of a row of A with one `LDS.128`"),
     (
-        *(r"gemm_float4_kernel<float, 65>", "shared load"),
+        *(r"gemm_float4_kernel<65>", "shared load"),
         "nvcc reads what it can prove aligned with `LDS.128` and `LDS.64`",
     ),
     (
@@ -47,7 +47,16 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         *(r"transpose_(vectorized|saturating)_kernel", "shared load"),
         AT_ENDS,
     ),
-    (r"transpose_vectorized_kernel|decode_kernel<.*BFloat16", "store", AT_ENDS),
+    (
+        *(r"transpose_vectorized_kernel|decode_kernel<.*BFloat16", "store"),
+        AT_ENDS,
+    ),
+    (r"gemm_(one_wave|mma_ldmatrix)_kernel<.*BFloat16", "store sectors", AT_ENDS),
+    (
+        *(r"gemm_one_wave_kernel<Tile<\d+, \d+, [24], 1>", "shared"),
+        "sums for another block of a cluster are generic stores, which the hardware counts apart; the simulator"
+        " splits one load of each block, behind the cluster's barrier",
+    ),
     (
         # 34 of 128: 2 for rows, 32 for columns
         *(r"planes::gemm_kernel<planes::Shape<planes::Fp16x3", "load"),

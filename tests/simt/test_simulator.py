@@ -192,6 +192,7 @@ def test_what_rows_reject():
     says("k is below 80", 200, 200, 79, torch.float32, "bf16x6")
     says("k is above 1,677,696", 1, 1, 1677697, torch.int32, "int8x10")
     says("C has more than 4,194,240 columns", 1, 64 * 65535 + 1, 8, torch.int8, "small_tile")
+    says("C's longer side is above 2,097,120", 1, 32 * 65535 + 1, 8, torch.float16, "one_wave")
 
 
 @pytest.mark.parametrize("kernel", [kernel for kernel, precision in PRECISION.items() if precision == "tf32"])

@@ -17,7 +17,6 @@
 #include "cuda/gemm/fast/direct.cuh"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_splits.cuh"
-#include "cuda/gemm/parts/overlaps.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"
 
@@ -152,7 +151,6 @@ __global__ void __launch_bounds__(32 * C::kWarps, C::kBlocks)
   }
   const int busy = max(1, min(end - step, together));  // warps that have sums
   step += part;
-  grid_dependency_wait();
   typename C::Sum sum[C::BM / 16][C::BN / 8][4] = {};
   if (step < end && row0 < g.a.side && column0 < g.b.side) {
     const int first_k = step * C::kDepth, apart = together * C::kDepth;
@@ -197,7 +195,7 @@ void launch_direct(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
   const int64_t x = std::max(tiles_m, tiles_n), y = std::min(tiles_m, tiles_n);
   const int tiles_log2 = plan.together == 1 ? 2 : plan.together == 2 ? 1 : 0;
   const dim3 grid(unsigned(ceil_div(x, 1 << tiles_log2)), unsigned(y), unsigned(batch * plan.splits));
-  const LaunchShape shape{grid, dim3(32 * unsigned(std::max(plan.together, 4))), 0, overlaps_well(g, batch)};
+  const LaunchShape shape{grid, dim3(32 * unsigned(std::max(plan.together, 4)))};
   launch_splits(g, batch, plan.splits, epilogue, context, [&](const Result<T>& result, int64_t columns) {
     const auto split = plan.splits > 1 ? SplitStages(int(steps), plan.splits) : SplitStages(0, 1);
     using Offset = typename C::Offset;

@@ -1,22 +1,24 @@
 // Level 6 for products of ordinary size, whose tiles all begin at once. What changes from wgmma_specialized:
-//   - a block computes one tile. The tile is chosen so that there are about as many tiles as multiprocessors:
-//     64 to 192 rows, 32 to 192 columns (predict/one_wave_plan.h);
+//   - a block computes one tile. The tile is chosen so that there are about as many tiles as
+//     multiprocessors: 64 to 192 rows, 32 to 192 columns (predict/one_wave_plan.h);
 //   - blocks that begin one after another share the tile of C's longer side, because the shorter side runs
-//     fastest in the grid. This order counts more than the tile: a wrong one takes 10 to 40 % longer;
-//   - one warpgroup has all rows of the tile in blocks of 64 (parts/main_loop.cuh). No registers have to move
-//     between warpgroups, and a stage is released by four warps;
-//   - where even small tiles leave multiprocessors idle, the blocks of a cluster share the k of a tile and
-//   add
-//     their sums in shared memory (parts/cluster_sums.cuh), without a second kernel;
-//   - the next product of the stream may begin while this one ends (programmatic dependent launch). Its
-//   blocks
-//     make their barriers and fetch their descriptors before they wait for this product's results;
+//     fastest in the grid;
+//   - one warpgroup has all rows of the tile, in blocks of 64 (parts/main_loop.cuh). No registers have to
+//   move
+//     between warpgroups;
+//   - where even small tiles leave multiprocessors idle, the blocks of a cluster share the k of a tile. They
+//     add their sums in shared memory (parts/cluster_sums.cuh), without a second kernel;
+//   - where there are more tiles than multiprocessors, two small rings of stages fit on one, and one block
+//     multiplies while the other stores;
+//   - a block makes its barriers and fetches its descriptors while the kernel before ends (programmatic
+//     dependent launch), and then waits for that kernel's results;
 //   - the shorter side of C provides the rows of wgmma. If that is n, the block computes a tile of C^T, which
-//   is
-//     turned in shared memory on its way out (parts/stores/staged_rows.cuh).
+//     is turned in shared memory on its way out (parts/stores/staged_rows.cuh).
 //
-// Method: cuBLAS takes clusters that load an operand by multicast for these sizes. Multicast needs the blocks
-// of a pair to run in step, which takes as long as it saves once the launch order shares tiles in L2.
+// Method: cuBLAS takes clusters for these sizes, whose blocks load an operand by multicast. Here neighbours
+// find a shared tile in L2, and no block waits for another.
+#include <stdexcept>
+
 #include "cuda/available.h"
 #include "cuda/gemm/parts/cluster_sums.cuh"
 #include "cuda/gemm/parts/main_loop.cuh"
@@ -185,15 +187,15 @@ void launch_one_wave(const Gemm<T>& g, int batch, const Epilogue& epilogue, Cont
       g.result.alpha == 1 && g.result.beta == 0 && !g.result.wide && !epilogue.asked(),
       epilogue};
   with_majors<T>(x.major, y.major, [&]<Major x_major, Major y_major>() {
-#define FASTGEMM_WAVE_TILE(...)                                   \
-  if constexpr (plans::has_instruction({__VA_ARGS__}, sizeof(T))) \
-    if (tile == plans::WaveTile{__VA_ARGS__})                     \
-      return launch_tiles<Tile<__VA_ARGS__>, T, x_major, y_major>(x, y, batch, arguments, context);
+#define FASTGEMM_WAVE_TILE(...)             \
+  if (tile == plans::WaveTile{__VA_ARGS__}) \
+    return launch_tiles<Tile<__VA_ARGS__>, T, x_major, y_major>(x, y, batch, arguments, context);
     if constexpr (x_major == Major::k && y_major == Major::k) {
       FASTGEMM_WAVE_TILES(FASTGEMM_WAVE_TILE)
     } else {
       FASTGEMM_WAVE_TILES_OF_BOXES(FASTGEMM_WAVE_TILE)
     }
+    throw std::logic_error("fastgemm: one_wave has no tile for this product");
 #undef FASTGEMM_WAVE_TILE
   });
 }

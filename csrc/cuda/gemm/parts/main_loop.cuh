@@ -5,9 +5,8 @@
 //
 //              Y: kColumns                     one instruction: 64 rows x kColumns
 //            +-------------+
-//   X: 64    |   sum[0]    |  one warpgroup    Both blocks read the same Y, so a stage is multiplied by one
-//      64    |   sum[1]    |                   warpgroup with fewer threads, and no warpgroup waits for
-//      another.
+//   X: 64    |   sum[0]    |  one warpgroup    Both blocks read the same Y, so one warpgroup multiplies a
+//      64    |   sum[1]    |                   stage, and no warpgroup waits for another.
 //            +-------------+
 #pragma once
 

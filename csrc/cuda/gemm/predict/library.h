@@ -32,9 +32,10 @@ enum class Knowledge {
 };
 Knowledge knowledge_of(const Gpu&);
 
-// The seconds that the library takes for a product, with what a choice between it and own kernels adds. Where
-// it was not measured, this is a lower limit, from the rate of the units that it has to use and the bandwidth
-// of memory.
+// The seconds that the library takes for a product. Where it was not measured, this is a lower limit, from
+// the rate of the units that it has to use and the bandwidth of memory.
 double library_seconds(const GemmProblem&, const Gpu&);
+// What level=None compares with own kernels: in 16 bits a little more.
+double library_to_beat(const GemmProblem&, const Gpu&);
 
 }  // namespace fastgemm::predict

@@ -18,18 +18,19 @@ namespace fastgemm::plans {
 // multiplies while the other stores. All tiles are compiled for operands that lie along k. Where m or n runs
 // along the rows of an operand, its tile is made of boxes of 64, so only these tiles are compiled for such
 // operands.
-#define FASTGEMM_WAVE_TILES_OF_BOXES(X)                                                                 \
-  X(64, 64, 1, 1)                                                                                       \
-  X(64, 128, 1, 1)                                                                                      \
-  X(128, 64, 1, 1)                                                                                      \
-  X(128, 128, 1, 1) X(128, 192, 1, 1) X(192, 128, 1, 1) X(64, 64, 2, 1) X(64, 64, 4, 1) X(64, 64, 1, 2) \
-      X(128, 128, 1, 2)
-#define FASTGEMM_WAVE_TILES(X)    \
-  FASTGEMM_WAVE_TILES_OF_BOXES(X) \
-  X(64, 32, 1, 1)                 \
-  X(64, 80, 1, 1)                 \
-  X(128, 72, 1, 1)                \
-  X(128, 96, 1, 1) X(128, 144, 1, 1) X(192, 96, 1, 1) X(64, 32, 2, 1) X(128, 64, 2, 1) X(64, 128, 1, 2)
+// clang-format off: a line for each number of rows, splits, and of blocks on a multiprocessor
+#define FASTGEMM_WAVE_TILES_OF_BOXES(X)                \
+  X(64, 64, 1, 1) X(64, 128, 1, 1)                     \
+  X(128, 64, 1, 1) X(128, 128, 1, 1) X(128, 192, 1, 1) \
+  X(192, 128, 1, 1)                                    \
+  X(64, 64, 2, 1) X(64, 64, 4, 1)                      \
+  X(64, 64, 1, 2) X(128, 128, 1, 2)
+#define FASTGEMM_WAVE_TILES(X)                         \
+  FASTGEMM_WAVE_TILES_OF_BOXES(X)                      \
+  X(64, 32, 1, 1) X(128, 96, 1, 1)                     \
+  X(64, 32, 2, 1) X(128, 64, 2, 1)                     \
+  X(64, 128, 1, 2)
+// clang-format on
 
 struct WaveTile {
   int rows, columns, splits, resident;
@@ -39,11 +40,6 @@ struct WaveTile {
 inline constexpr WaveTile kWaveTilesOfBoxes[] = {FASTGEMM_WAVE_TILES_OF_BOXES(FASTGEMM_WAVE_TILE)};
 inline constexpr WaveTile kWaveTiles[] = {FASTGEMM_WAVE_TILES(FASTGEMM_WAVE_TILE)};
 #undef FASTGEMM_WAVE_TILE
-
-// Instructions for bytes have other widths.
-constexpr bool has_instruction(const WaveTile& t, int element_bytes) {
-  return element_bytes > 1 || t.columns % 16 == 0;
-}
 
 // The shared memory of a block: partial sums that the other blocks of a cluster send, and a ring of stages.
 inline constexpr int kMostWaveStages = 16;
@@ -58,18 +54,13 @@ constexpr int wave_stages(const WaveTile& t) {
 
 // A product as one_wave sees it: x is the shorter side of C. `stages` are 128 bytes of k each.
 struct WaveProblem {
-  int element_bytes;
   int64_t batch, x, y, stages;
   double bytes;  // of operands and result
 };
 inline WaveProblem wave_problem(int64_t batch, int64_t m, int64_t n, int64_t k, int element_bytes,
                                 int out_bytes) {
   const double elements = double(m) * double(n), operands = double(m + n) * double(k);
-  return {element_bytes,
-          batch,
-          std::min(m, n),
-          std::max(m, n),
-          ceil_div(k, 128 / element_bytes),
+  return {batch, std::min(m, n), std::max(m, n), ceil_div(k, 128 / element_bytes),
           double(batch) * (operands * element_bytes + elements * out_bytes)};
 }
 
@@ -108,8 +99,8 @@ struct WavePlan {
 inline WavePlan plan_one_wave(const WaveProblem& p, bool along_k, const Gpu& gpu) {
   WavePlan best{{}, std::numeric_limits<double>::infinity()};
   const auto consider = [&](const WaveTile& tile) {
-    if (!has_instruction(tile, p.element_bytes)) return;
-    if (tile.splits > 1 && p.stages < 2 * tile.splits) return;  // the parts of k are too short
+    // Parts of k would be too short, or a cluster would not fit.
+    if (tile.splits > 1 && (p.stages < 2 * tile.splits || tile.splits > gpu.multiprocessors)) return;
     const double seconds = wave_seconds(tile, p, gpu);
     if (seconds < best.seconds) best = {tile, seconds};
   };
