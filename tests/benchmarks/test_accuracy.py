@@ -155,16 +155,14 @@ def test_contenders_of_a_gpu(monkeypatch):
     monkeypatch.setattr(module, lambda op, device, dtype: [row for row in table if row.takes(dtype)])
     found = [(c.kernel, c.precision) for c in contenders("cuda", ("tiled", "bf16x6"))]
     assert found[0] == ("torch.matmul", "ieee")
-    assert {("bf16x6", "ieee"), ("fp16x3", "fp16x3"), ("bf16x3", "bf16x3"), ("wgmma_specialized", "tf32")} < {
-        *found
-    }
+    assert {("bf16x6", "ieee"), ("fp16x3", "fp16x3"), ("bf16x3", "bf16x3"), ("one_wave", "tf32")} < {*found}
     assert found[-2:] == [("torch.matmul", "tf32"), ("tiled", "ieee")]
     assert len({*found}) == len(found)
     assert "int8x10" in integer_kernels("cuda")
     table[:] = [replace(row, unavailable="no Hopper") if "90" in row.needs else row for row in table]
     found = [(c.kernel, c.precision) for c in contenders("cuda")]
     assert ("cp_async", "ieee") in found and ("mma_sync", "tf32") in found
-    assert ("bf16x6", "ieee") in found and "wgmma_specialized" not in {kernel for kernel, _ in found}
+    assert ("bf16x6", "ieee") in found and "one_wave" not in {kernel for kernel, _ in found}
 
 
 @needs_simulator
