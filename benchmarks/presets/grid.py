@@ -58,12 +58,7 @@ class GraphTimer(CudaTimer):
 
     def sample(self, call: Call, repeats: int) -> float:
         torch.cuda._sleep(SPIN_CYCLES)
-        self._start.record()
-        for _ in range(repeats):
-            call()
-        self._end.record()
-        self._end.synchronize()
-        return self._start.elapsed_time(self._end) / 1e3 / repeats
+        return self.between_events(call, repeats)
 
 
 def captured(calls: Sequence[Call]) -> Call:

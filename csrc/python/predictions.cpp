@@ -64,6 +64,7 @@ std::vector<std::pair<std::string, double>> predictions(const Problem& problem,
                                                         const std::optional<nb::dict>& gpu) {
   const GemmProblem p = to_problem(problem);
   const Gpu g = to_gpu(gpu);
+  if (g.capability == 0) throw std::invalid_argument("there is no GPU here, and gpu= names none");
   std::vector<std::pair<std::string, double>> found;
   for (const Kernel& k : cuda_gemm_kernels()) {
     if (!k.predict || k.role != Role::rung || !contains(k.dtypes, p.type)) continue;

@@ -77,3 +77,9 @@ def test_short_sums_of_float32(gpu):
         assert level_6("ieee", 1, 4096, 4096, 64) in exact
         assert level_6("ieee", 70000, 5, 7, 9) in exact
         assert level_6("bf16x3", 1, 4096, 4096, 4096) == "bf16x3"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_predictions_need_a_gpu():
+    with pytest.raises(ValueError, match="no GPU here"):
+        _introspect.predictions(("bfloat16", "ieee", 1, 64, 64, 64, False, False))

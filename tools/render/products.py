@@ -115,7 +115,8 @@ def _mean(name: str) -> Column:
 GRID = (
     "Ordinary products in 16 bits: sides that are powers of two, and the layers of ten models at 1 to 4096 "
     "tokens. NT has weights as `torch.nn.Linear` stores them. Calls are replayed from CUDA graphs with weights "
-    "that are not in the L2 cache; eager calls are timed with the host. Means are geometric. The best is that of "
+    "that are not in the L2 cache. They do not depend on each other, and kernels may begin while the one before "
+    "ends. Eager calls are timed with the host. Means are geometric. The best is that of "
     "torch, cuBLASLt's candidates, `level=None` and own kernels:"
 )
 BLOCKS = {

@@ -126,6 +126,17 @@ inline bool fuses_by_warps(const GemmProblem& p) {
 // wgmma_specialized and wgmma_fused: the bias is a row.
 inline bool fuses_in_fragments(const GemmProblem& p) { return p.alpha == 1.0 && fuses_by_warps(p); }
 
+// wgmma_specialized: turns a c that adds the same row to every row of C into a bias, which the TMA need not
+// read as a whole matrix. Results are rounded as before: 1 * x + 1 * c.
+inline GemmProblem with_row_as_bias(const GemmProblem& p) {
+  const bool is_row = p.beta == 1 && p.c.row_stride == 0 && p.c.batch_stride == 0 && p.c.col_stride == 1;
+  if (!is_row || p.epilogue.asked() || p.triangle != 0 || !fuses_in_fragments(p)) return p;
+  GemmProblem q = p;
+  q.epilogue = {.has_bias = true, .bias = p.c.data, .bias_col_stride = 1};
+  q.beta = 0, q.c = {};
+  return fuses_in_fragments(q) ? q : p;
+}
+
 // invariant: products of 16-bit types and of tf32. float32 is excluded: there an element may be computed
 // again after it was stored, and its sum must not have been overwritten by the epilogue's result.
 inline bool fuses_invariantly(const GemmProblem& p) {

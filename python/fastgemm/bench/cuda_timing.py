@@ -36,6 +36,10 @@ class CudaTimer:
     def sample(self, call: Call, repeats: int) -> float:
         torch.cuda._sleep(SPIN_CYCLES)
         self._flush.zero_()
+        return self.between_events(call, repeats)
+
+    def between_events(self, call: Call, repeats: int) -> float:
+        """Seconds of a call, the mean of ``repeats`` in a row."""
         self._start.record()
         for _ in range(repeats):
             call()

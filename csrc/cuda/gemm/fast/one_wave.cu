@@ -3,9 +3,8 @@
 //     multiprocessors: 64 to 192 rows, 32 to 192 columns (predict/one_wave_plan.h);
 //   - blocks that begin one after another share the tile of C's longer side, because the shorter side runs
 //     fastest in the grid;
-//   - one warpgroup has all rows of the tile, in blocks of 64 (parts/main_loop.cuh). No registers have to
-//   move
-//     between warpgroups;
+//   - one warpgroup has all rows of the tile, in blocks of 64 (parts/main_loop.cuh), so no registers have to
+//     move between warpgroups;
 //   - where even small tiles leave multiprocessors idle, the blocks of a cluster share the k of a tile. They
 //     add their sums in shared memory (parts/cluster_sums.cuh), without a second kernel;
 //   - where there are more tiles than multiprocessors, two small rings of stages fit on one, and one block

@@ -386,17 +386,6 @@ void gemm_tiles(const Gemm<Storage>& problem, int batch, bool lower, bool mirror
   }
 }
 
-// Turns a c that adds the same row to every row of C into a bias, which the TMA need not read as a whole
-// matrix. Results are rounded as before: 1 * x + 1 * c.
-GemmProblem with_row_as_bias(const GemmProblem& p) {
-  const bool is_row = p.beta == 1 && p.c.row_stride == 0 && p.c.batch_stride == 0 && p.c.col_stride == 1;
-  if (!is_row || p.epilogue.asked() || p.triangle != 0 || !fuses_in_fragments(p)) return p;
-  GemmProblem q = p;
-  q.epilogue = {.has_bias = true, .bias = p.c.data, .bias_col_stride = 1};
-  q.beta = 0, q.c = {};
-  return fuses_in_fragments(q) ? q : p;
-}
-
 }  // namespace
 
 void gemm_wgmma_specialized(const GemmProblem& given, Context& context) {

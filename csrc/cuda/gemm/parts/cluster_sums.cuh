@@ -1,7 +1,7 @@
 // Split-K inside a cluster: the blocks of a cluster multiply parts of the k of one tile, and each of them
-// sums and stores a part of the tile. Contract: begin() before the main loop and add() after it are called by
-// all threads of all blocks; add() returns the sums of the block's columns, added in the order of the splits,
-// which is the same in every run.
+// sums and stores a part of the tile. Contract: all threads of all blocks call begin() before the main loop.
+// After it, threads with sums call add(), and all others join(). add() returns the sums of the block's
+// columns, added in the order of the splits, which is the same in every run.
 //
 //   block 0     block 1                each block writes the columns of the others to their shared memory,
 //   +----+----+ +----+----+            then adds what it got

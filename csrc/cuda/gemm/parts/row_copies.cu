@@ -81,8 +81,8 @@ void RowCopies::add(RowCopy c) {
   copies_[count_++] = c;
 }
 
-bool RowCopies::launch(std::span<uint32_t> flags, Context& context) const {
-  if (count_ == 0 && flags.empty()) return false;
+void RowCopies::launch(std::span<uint32_t> flags, Context& context) const {
+  if (count_ == 0 && flags.empty()) return;
   Arguments g{};
   g.flags = flags.data(), g.flag_count = int(flags.size());
   int64_t blocks = 0;
@@ -96,7 +96,6 @@ bool RowCopies::launch(std::span<uint32_t> flags, Context& context) const {
   }
   const dim3 grid(unsigned(std::max<int64_t>(blocks, 1)), unsigned(matrices));
   fastgemm::FASTGEMM_TARGET::launch<row_copies_kernel>("row_copies", {grid, dim3(kThreads)}, context)(g);
-  return true;
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

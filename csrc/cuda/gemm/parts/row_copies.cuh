@@ -54,8 +54,8 @@ class RowCopies {
 
   bool empty() const { return count_ == 0; }
 
-  // Launches the copies and clears the flags. Returns false if there was nothing to do.
-  bool launch(std::span<uint32_t> flags, Context&) const;
+  // Launches the copies and clears the flags, if there is anything to do.
+  void launch(std::span<uint32_t> flags, Context&) const;
 
  private:
   static constexpr int kMost = 4;  // A, B, c and the bias
