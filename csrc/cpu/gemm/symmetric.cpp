@@ -1,5 +1,6 @@
-// Products whose result is symmetric, at half the work: the lower triangle as blocks (core/triangle.h), each
-// by the row that is predicted to compute it fastest, and then the upper triangle, a copy of the lower one.
+// Products whose result is symmetric, with half the work. The lower triangle is computed in blocks
+// (core/triangle.h), each by the row that is predicted to be the fastest. Then it is copied to the upper
+// triangle.
 #include "cpu/gemm/symmetric.h"
 
 #include <limits>
@@ -12,8 +13,9 @@
 namespace fastgemm {
 namespace {
 
-// Blocks on the diagonal are computed whole: smaller ones waste less, and larger ones are computed faster.
-// With AVX-512 a float32 product of 1024 takes a seventh less time with 128 than with 256.
+// The least size of a block on the diagonal, which is computed as a whole. Smaller blocks waste less work,
+// but larger ones are computed faster. With AVX-512, a float32 product of 1024 takes a seventh less time with
+// 128 than with 256.
 constexpr int64_t kLeastBlock = 128;
 
 struct Pick {
@@ -21,8 +23,8 @@ struct Pick {
   double seconds;
 };
 
-// Of the rows of this library, whichever is predicted to be fastest; where nothing is, the last one, which
-// every CPU has.
+// The row of this library that is predicted to be the fastest. If none is predicted, the last row, which
+// every CPU can run.
 Pick fastest(const GemmProblem& p, const Cpu& cpu, int threads) {
   Pick best{nullptr, std::numeric_limits<double>::infinity()};
   for (const Kernel& k : cpu_gemm_kernels()) {
@@ -56,8 +58,7 @@ double symmetric_seconds(const GemmProblem& p, const Cpu& cpu, int threads) {
   double seconds = 0;
   for_each_block(p, kLeastBlock,
                  [&](const GemmProblem& block, bool) { seconds += fastest(block, cpu, threads).seconds; });
-  // Half of the result is read and the other half written. Of what a core copies at, this is less than any
-  // has.
+  // Half of the result is read and the other half written. Every core copies faster than this rate.
   constexpr double kBytesASecond = 4e9;
   const double bytes = double(p.batch) * double(p.m) * double(p.n) * element_size(p.out_type);
   return seconds + bytes / kBytesASecond / threads;

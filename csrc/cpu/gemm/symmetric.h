@@ -6,7 +6,7 @@
 
 namespace fastgemm {
 
-// out has contiguous rows, and symmetry is known.
+// out must have contiguous rows, and the symmetry must be known.
 void gemm_symmetric(const GemmProblem&, Context&);
 double symmetric_seconds(const GemmProblem&, const Cpu&, int threads);
 

@@ -1,5 +1,5 @@
-// The rows of CPU GEMM, and what lies between the table and the kernels: empty problems, column-major
-// results and the choice of the instruction set are settled here once.
+// The rows of CPU GEMM. This file also handles empty problems and column-major results, and chooses the
+// instruction set, so that the kernels need not.
 #include "core/table.h"
 
 #include "core/cpu_features.h"
@@ -72,7 +72,7 @@ Kernel with_complex(Kernel k) {
   return k;
 }
 
-// Kernels on units that one architecture has; the rows stand in every table, and say what is missing.
+// Kernels for units of one architecture. Their rows are in every table, and tell what is missing.
 #if defined(__x86_64__)
 #define FASTGEMM_X86(kernel) run<kernel>
 #else
@@ -84,7 +84,7 @@ Kernel with_complex(Kernel k) {
 #define FASTGEMM_AARCH64(kernel) nullptr
 #endif
 
-// The lower triangle, where that is all there is to compute.
+// The row that computes only the lower triangle of a symmetric result.
 Kernel symmetric_row() {
   Kernel k = row(6, "symmetric", kGemmTypes, "any CPU",
                  "the lower triangle of a symmetric result, block by block, and a copy of it", gemm_symmetric,
@@ -93,7 +93,8 @@ Kernel symmetric_row() {
   return k;
 }
 
-// By the five loops of the engine alone, of a kernel that the processor and the type choose and m does not.
+// Only the five loops of the engine are used, and the processor and the type choose the kernel, independently
+// of m.
 void gemm_invariant(const GemmProblem& problem, Context& ctx) {
   GemmProblem p = problem;
   p.invariant = true;
@@ -119,7 +120,7 @@ Kernel invariant_row() {
   return k;
 }
 
-// Why the kernels of a unit cannot run: the processor lacks it, or was told not to use it.
+// Why the kernels of a unit cannot run: the processor lacks it, or FASTGEMM_CPU_ISA excludes it.
 const char* lacking(bool CpuFeatures::*unit, const char* absent, const char* left_out) {
   if (cpu_features().*unit) return nullptr;
   return detected_cpu_features().*unit ? left_out : absent;
