@@ -20,20 +20,15 @@
 //     using UnitA, UnitB = ...;                  // what a packed panel consists of
 //     static constexpr int kMR, kNR;             // the micro-kernel's C tile
 //     static constexpr int kGroup;               // k-blocks are multiples of it; packing pads the last one
-//     with zeros
 //     static constexpr int kKC;                  // depth of a k-block
-//     static int64_t k_depth();                  // optional, replaces kKC if the depth depends on the
-//     processor
-//     static constexpr int kPackDepth;           // optional: pack B in steps of this depth over all panels,
-//     if
-//                                                // rows of B are contiguous
-//     static int64_t panel_units_a(int64_t k);   // size of a panel of depth k; a kernel that needs sums of
-//     rows or
-//     static int64_t panel_units_b(int64_t k);   // columns stores them behind the panel
+//     static int64_t k_depth();                  // optional: the depth, if it depends on the processor
+//     static constexpr int kPackDepth;           // optional: if rows of B are contiguous, all panels of B are
+//                                                // packed in steps of this depth
+//     static int64_t panel_units_a(int64_t k);   // size of a panel of depth k; a kernel that needs sums of rows
+//     static int64_t panel_units_b(int64_t k);   // or columns stores them behind the panel
 //     static void pack_a(UnitA*, const Element*, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k);
 //     static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols, int64_t k);
-//                                                // rows, cols: how many the operand still has; may exceed
-//                                                kMR, kNR
+//                                                // rows, cols: how many are left; may exceed kMR, kNR
 //     static void micro_kernel(const MicroTile<Traits>&);
 //   };
 // clang-format on
