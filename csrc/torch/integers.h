@@ -10,15 +10,15 @@ namespace fastgemm::torch_ops {
 // integer scale is not a whole number or does not fit in int64.
 double scale_of(const char* name, double given, DType type);
 
-// bool operands are read as uint8, in the same memory: an element of the product counts the k where both are
-// true.
+// bool operands are read as uint8, in the same memory: an element of the product is the number of k at which
+// both operands are true.
 bool has_bool(const ProductCall&);
 ProductCall as_bytes(const ProductCall&);
 
 // Computes a product like multiply(), for a type that none of the allowed kernels supports. The operands are
 // widened:
-//   uint8 with int8             from both as int16, which holds every value of either; the result is int32
-//   int16 with sums of 64 bits  from both as int64; so is the result
+//   uint8 with int8             both become int16, which holds every value of either; the result is int32
+//   int16 with sums of 64 bits  both become int64; the result is int64
 // Widening is one pass over each operand, to 2 or 8 bytes per element.
 AtenTensorHandle multiply_widened(const ProductCall&, DType product, const Symmetry& of_result);
 

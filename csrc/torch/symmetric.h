@@ -19,7 +19,7 @@ Symmetry symmetry_of(const ProductCall& call, const GemmProblem& p);
 
 // Whether the result must be computed in other memory and then copied. This is so if out has no unit stride,
 // because no kernel writes such matrices. It is also so for a column-major result that must be exactly
-// symmetric: transposed, the other triangle of c would be used.
+// symmetric: if the product were transposed, it would use the other triangle of c.
 bool needs_own_result(const GemmProblem&);
 
 void mirror_on(Device, const Mirror&, Context&);
