@@ -93,7 +93,7 @@ const Known& in_context(const Known& device) {
   static const auto context_now = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent", 4000);
   static const auto id_of = driver_function<decltype(&cuCtxGetId)>("cuCtxGetId", 12000);
   CUcontext context = nullptr;
-  unsigned long long id = 0;  // not the address, which a later context may have again
+  unsigned long long id = 0;  // not the address: a later context may have the same one
   if (!context_now || !id_of || context_now(&context) != CUDA_SUCCESS || !context ||
       id_of(context, &id) != CUDA_SUCCESS)
     return device;

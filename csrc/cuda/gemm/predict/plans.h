@@ -212,8 +212,9 @@ inline int64_t specialized_tiles(int64_t batch, int64_t rows, int64_t columns, i
   return batch * squares * (squares + 1) / 2 * in_row * in_column;
 }
 
-// The width of tiles with which the busiest block is done first. If the TMA cannot store C (!in_boxes), warps
-// store it, and the end of a tile waits for them however few columns it has. Then narrow tiles gain less.
+// The width of tiles with which the busiest block finishes earliest. If the TMA cannot store C (!in_boxes),
+// warps store it, and the end of a tile waits for them however few columns it has. Then narrow tiles gain
+// less.
 inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int element_bytes, bool in_boxes,
                                int64_t processors, bool lower = false) {
   struct Width {
@@ -233,7 +234,7 @@ inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int
   }
   return best;
 }
-// The stages of a tile: at least a chunk, because the TMA returns zeros beyond k.
+// The stages of a tile: at least one chunk. The TMA returns zeros beyond k.
 inline int specialized_stages(int64_t k, int element_bytes) {
   return int(std::max<int64_t>(ceil_div(k, 128 / element_bytes), kChunk));
 }

@@ -126,8 +126,8 @@ double seconds(Row row, Counter count, const GemmProblem& p, const Gpu& gpu) {
   const auto own = fitted_here(row, p.type, gpu), costs = own ? own : costs_of(row, p.type, gpu);
   if (!costs) return std::numeric_limits<double>::infinity();
   const Counts counts = count(p, gpu);
-  // Constants that were fitted on one GPU cannot separate work that its multiply-adds limit from work that
-  // only grows with them. So on a GPU with a lower peak, a prediction must not fall below the time of the
+  // A fit on one GPU cannot tell whether the multiply-adds limit a time, or whether the time only grows with
+  // their number. So on a GPU with a lower peak, a prediction must not be less than the time of the
   // multiply-adds at that peak.
   const double least = own ? 0 : least_of_memory(row, p, gpu);
   return std::max({sum_of(counts, *costs), counts.all, least});
