@@ -4,7 +4,7 @@
 //   each part of C, one per thread
 //     for jc, ic in it, blocks of <= 1024 columns, <= 2048 rows
 //       for pc in K, steps of kc              a k-block: usually there is only one
-//         pack B (kc, columns)                along its rows, which the processor prefetches; later read from L3
+//         pack B (kc, columns)                along its rows, which are prefetched; later read from L3
 //         for i in rows, steps of mc          A block (mc, kc), packed: a quarter of L2, where it must stay
 //           for jr in columns, steps of NR    B strip (kc, NR)
 //             for k in kc, steps of kDepth    B micro-panel (kDepth, NR): in L1; A takes no space there
