@@ -37,7 +37,7 @@ class AmxEngine {
   using Unit = typename Traits::Unit;
   using Problem = Product<Traits, Out>;
   static constexpr int64_t MR = Traits::kMR, NR = Traits::kNR, kTile = MR * NR;
-  static constexpr int64_t kRows = 2048, kColumns = 1024;  // of a block of C, at most
+  static constexpr int64_t kRows = 2048, kColumns = 1024;  // the most in a block of C
   static constexpr int64_t kDepth = Traits::kKC, kBlockDepth = 4 * kDepth;
 
  public:

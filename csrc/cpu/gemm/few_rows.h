@@ -204,8 +204,8 @@ void multiply_rows(const RowsTimesMatrix<T>& p, const T* b, int64_t n, Accumulat
   }
 }
 
-// A copy of GemmProblem::transposed(), which must not be used here: it would be shared between instruction
-// sets.
+// The same as GemmProblem::transposed(). That function must not be called here, because the instruction sets
+// would share it.
 FASTGEMM_INLINE GemmProblem transposed(const GemmProblem& p) {
   GemmProblem t = p;
   t.m = p.n, t.n = p.m;

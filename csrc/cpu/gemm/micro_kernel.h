@@ -2,8 +2,8 @@
 //
 // A C tile of ROWS x NV vectors stays in registers over all of k. Each step loads NV vectors of B and
 // broadcasts ROWS values of A: ROWS * NV multiply-adds for ROWS + NV loads. So the multiply units are the
-// limit, not the load units. With 32 registers the tile is 14 x 2 (28 accumulators), with 16 it is 6 x 2
-// (12).
+// limit, not the load units. With 32 registers the tile is 14 x 2 (28 accumulators), with 16 it is 6 x 2 (12
+// accumulators).
 #pragma once
 
 #include "cpu/gemm/engine.h"
@@ -17,7 +17,7 @@ inline constexpr int kRegisters = 16;
 #endif
 
 // How a unit of A and a vector of units of B are multiplied and added. Sums is the type of the accumulators
-// of a vector: from() converts a vector to it, and total() converts it to a vector.
+// of a vector: from() makes Sums from a vector, and total() makes a vector from Sums.
 struct InOneVector {
   template <class V>
   using Sums = V;
@@ -50,7 +50,7 @@ struct PairMultiplyAdd : InOneVector {
 //
 // The products in brackets are needed modulo 2^32 only. So one multiplication of 32-bit lanes gives both, by
 // b with exchanged halves. They are summed separately. A product takes 4 instructions and no shift, whereas
-// the compiler makes 9 instructions of acc + a * b.
+// acc + a * b compiles to 9 instructions.
 struct HalvesMultiplyAdd {
   template <class V>
   struct Sums {

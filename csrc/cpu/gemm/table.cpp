@@ -108,7 +108,7 @@ void gemm_invariant(const GemmProblem& problem, Context& ctx) {
 }
 Kernel invariant_row() {
   Kernel k = row(6, "invariant", kGemmTypes, "any CPU",
-                 "rows of C whose bits do not depend on the other rows: k in blocks that it alone fixes",
+                 "rows of C whose bits do not depend on the other rows: the blocks of k depend on k alone",
                  run<gemm_invariant>);
   k.role = Role::companion, k.complex = true;
   k.rejects = [](const GemmProblem& p) -> const char* {
