@@ -100,8 +100,8 @@ template <int Size, int Down, int Across, int Threads>
 struct Tile {
   static constexpr int V = kPerUnit<Size>, kAcross = Across, kThreads = Threads;
   static constexpr int kWarps = Threads / 32;
-  // A row of dst begins at one of V places in a window, its kind. A warp writes kSameRows rows of the same
-  // kind at once, and all warps together write rows of kKinds kinds.
+  // A row of dst begins at one of V places in a window; this place is its kind. A warp writes kSameRows rows
+  // of the same kind at once, and all warps together write rows of kKinds kinds.
   static constexpr int kSameRows = 32 / Down, kKinds = kWarps < V ? kWarps : V;
   static constexpr int kRows = Down * V, kCols = Across * V;  // of src
   static constexpr int kBytes = kCols * Down * 16;
@@ -272,7 +272,7 @@ struct Tile {
   }
 };
 
-// The tile for matrices one side of which fits into 128 bytes.
+// The tile for matrices with a side of at most 128 bytes.
 template <int Size>
 using ShortTile = Tile<Size, 8, 8, 64>;
 inline bool is_short(const TransposeProblem& p) {

@@ -43,7 +43,7 @@ struct KeyHash {
     return size_t(k.gpu * 31 + uint64_t(k.row) * 8 + uint64_t(k.type));
   }
 };
-// The type whose constants a type uses if it was not measured itself: one whose kernels do the same work. The
+// A type that was not measured uses the constants of this type, whose kernels do the same work. The
 // differences are in the counts.
 constexpr DType measured_as(Row row, DType type) {
   if (row == Row::crt) return type == DType::i64 ? DType::f64 : type;  // both have two words for each element
@@ -53,8 +53,8 @@ constexpr DType measured_as(Row row, DType type) {
   return is_integer(type) && type != DType::i8 ? DType::i32 : type;
 }
 
-// The row whose constants a row uses if it was not measured itself: one that does the same work. The
-// differences are in the counts.
+// A row that was not measured uses the constants of this row, which does the same work. The differences are
+// in the counts.
 constexpr Row measured_as(Row row) { return row == Row::int16x4 ? Row::int8x10 : row; }
 
 // The constants that were fitted at run time.
