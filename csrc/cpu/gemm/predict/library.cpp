@@ -1,7 +1,7 @@
-// The framework's product on a CPU. It is MKL in float64 and float32, and oneDNN in bfloat16 and int8. It is
-// loops in one thread in int32, in float16 without AVX512-FP16, and in bfloat16 and int8 without AVX-512. How
-// these compute a product is not known. So the counts are those of any blocked product, and some more for
-// shapes that the libraries compute in another way.
+// The framework's product on a CPU. It uses MKL in float64 and float32, and oneDNN in bfloat16 and int8. It
+// uses loops in one thread in int32, in float16 without AVX512-FP16, and in bfloat16 and int8 without
+// AVX-512. How these compute a product is not known. So the counts are those of any blocked product, and some
+// more for shapes that the libraries compute in another way.
 #include <algorithm>
 #include <bit>
 
