@@ -29,9 +29,9 @@ from .spec import (
 )
 
 LIMITS = (
-    "The limits are the GPU's. FMA peak: the rate of its multiply-add units at the clock that was measured "
-    "meanwhile. Tensor-core peak: the data sheet's rate. Plain read: a kernel that reads the larger operand and "
-    f"does nothing else, measured in the same run. {PLACE}"
+    "The limits are those of the GPU. FMA peak: the rate of its multiply-add units at the clock during the run. "
+    "Tensor-core peak: the data sheet's rate. Plain read: the rate of a kernel that only reads the larger "
+    f"operand, measured in the same run. {PLACE}"
 )
 
 
@@ -321,7 +321,7 @@ BLOCKS: dict[str, Any] = {
     "gpu_weak_spots_sustained": Block(
         "weak_spots",
         SUSTAINED,
-        "Back to back: {method[back_to_back]}. Energy is what the GPU's counter says. {place}",
+        "Back to back: {method[back_to_back]}. Energy comes from the GPU's counter. {place}",
     ),
     "gpu_sweep": Block("sweep", _largest, "Step {method[step]}; {method[text]}. {place}", picture=POWER),
 }
