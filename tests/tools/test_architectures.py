@@ -124,7 +124,7 @@ def test_what_is_compiled_is_counted_and_how_long_it_takes(script, tmp_path):
 
 
 def test_a_step_that_fails_ends_without_a_traceback(script):
-    with pytest.raises(SystemExit, match="fastgemm: false failed; it says above why"):
+    with pytest.raises(SystemExit, match="fastgemm: false failed; its output above says why"):
         script.run(["false"], {})
 
 
