@@ -257,7 +257,7 @@ def test_a_kernel_that_rejects_short_sums_is_shown(capsys):
     ("arguments", "message"),
     [
         (["--shape", "2x8x8x8"], "shapes are MxNxK"),
-        (["--kernel", "torch"], "is none that is held against torch"),
+        (["--kernel", "torch"], "is no kernel that can be compared with torch"),
         (["--kernel", "wgmma"], "is a kernel of gemm on cuda, not on cpu"),
     ],
 )
