@@ -1,4 +1,4 @@
-"""Beside other projects: what is compared, how it is set up, checked and timed."""
+"""Tests comparisons with other projects: the contenders, their set-up, check and timing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def wrong(contender, instance):
 
 @pytest.fixture
 def rivals(monkeypatch):
-    """Rivals that need no compiler: one is not installed, one refuses, one is wrong, one has its own stream."""
+    """Peers that need no compiler: one is not installed, one raises, one is wrong, one has its own stream."""
 
     def elsewhere(contender, instance):
         a, b = instance.operands

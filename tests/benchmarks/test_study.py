@@ -1,4 +1,4 @@
-"""The comparisons of many problems with torch that the pages show: presets, limits, outliers and means."""
+"""Tests the pages' comparisons of many problems with torch: presets, limits, outliers and means."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_level_none_is_held_against_the_better_of_own_and_library():
     rows = [Measurement(kernel=n, group="g", choice=n, seconds=Summary.of([s])) for n, s in seconds.items()]
     assert default_means(rows) == {"g": {"share": 0.5, "least": 0.5, "problems": 1}}
     rows[2].role = "baseline"
-    assert default_means(rows[1:]) == {}, "nothing to choose from"
+    assert default_means(rows[1:]) == {}, "no other kernel was timed"
     assert default_means(rows[:2])["g"]["share"] == 0.5, "no library has this product"
 
 
@@ -164,7 +164,7 @@ def test_random_problems_are_summed_up():
 
 
 def gemm_ex_of_the_manual(handle, op_a, op_b, m, n, k, alpha, a, _, lda, b, __, ldb, beta, c, *type_and_ldc):
-    """A substitute for cublasGemmEx with int8: C = alpha op(A) op(B) + beta C, all column-major."""
+    """Replaces cublasGemmEx with int8: C = alpha op(A) op(B) + beta C, all column-major."""
 
     def stored(address, rows, columns, ld):
         raw = (ctypes.c_int8 * (ld * columns)).from_address(address)

@@ -1,4 +1,4 @@
-"""The output of presets in terminals of several widths."""
+"""Tests the output of presets in terminals of several widths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def printed(part, width: int) -> str:
 
 @pytest.mark.parametrize("width", (60, *WIDTHS))
 def test_host_times_have_whole_names_and_figures(width):
-    """The layers of a model; the names of the ways to call them have up to 50 letters."""
+    """Tests the table of a model's layers. The names of the ways to call them have up to 50 letters."""
     report = read_report(Path(__file__).parents[2] / "benchmarks" / "results" / "h100" / "overhead.json")
     for table in (tables.overhead_table(report), tables.turns_table(report)):
         lines = printed(table, width).splitlines()

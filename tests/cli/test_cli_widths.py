@@ -1,4 +1,4 @@
-"""Tables of the command line in terminals of 80, 100 and 160 columns: nothing is cut."""
+"""Tests that no table is cut off in terminals of 80, 100 and 160 columns."""
 
 from __future__ import annotations
 
