@@ -1,9 +1,9 @@
 """The checks that the ranks of test_distributed.py run. They shard operands over a mesh, and compare the results
 of ops.
 
-Names of placements: R is replicated, S0 sharded along dimension 0, P a partial sum, avg a partial mean. ``S0 R`` is
-for a mesh of two dimensions. ``"S0, R -> S0"`` means that operands placed S0 and R give a result placed S0 without
-communication. ``"S0, R => S0"`` means the same with communication, and ``?`` is any placement.
+Names of placements: R is replicated, S0 sharded along dimension 0, P a partial sum, avg a partial mean; ``S0 R``
+is for a mesh of two dimensions. ``"S0, R -> S0"`` means that operands placed S0 and R give a result placed S0
+without communication. ``"S0, R => S0"`` means the same with communication, and ``?`` is any placement.
 """
 
 from __future__ import annotations
