@@ -1,11 +1,11 @@
-"""Features that need only torch, and the messages if a package of the extra cli is missing."""
+"""Tests features that need only torch, and the messages if a package of the extra cli is missing."""
 
 import textwrap
 
 import pytest
 from processes import run_forked
 
-# Simulates an environment without them: the import system finds no such package.
+# Simulates an environment without these packages: the import system does not find them.
 WITHOUT = """
 import sys
 

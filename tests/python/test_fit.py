@@ -1,4 +1,4 @@
-"""Constants from measured times are the same on every processor that fits them."""
+"""Tests that fitted constants do not depend on the processor that computes the fit."""
 
 from __future__ import annotations
 
