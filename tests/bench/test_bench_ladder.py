@@ -71,7 +71,7 @@ def cuda_table(monkeypatch):
     return rows
 
 
-def test_a_ladder_leaves_out_what_lacks_precision(cuda_table):
+def test_a_ladder_leaves_out_rows_of_lower_precision(cuda_table):
     """Rows that round float32 operands are not compared with IEEE products, torch's included."""
     for precision, row in ((None, None), ("ieee", None), ("tf32", "wgmma"), ("fp16x3", "fp16x3")):
         instance = instantiate(Gemm(4, 4, 4, precision=precision))

@@ -140,7 +140,7 @@ def test_check_knows_what_a_precision_leaves_out(precision):
     assert precision != "tf32" or not check(right, Reference(exact)).right
 
 
-def test_torch_has_the_precision_of_the_problem_meanwhile():
+def test_torch_precision_is_set_to_that_of_the_problem():
     matmul = torch.backends.cuda.matmul
     before = matmul.fp32_precision
     for precision, of_torch in (("tf32", "tf32"), ("ieee", "ieee"), ("fp16x3", "ieee"), (None, before)):

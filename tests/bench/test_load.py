@@ -111,13 +111,13 @@ SQUARE = Gemm(96, 96, 96)
 MEASURES = "fastgemm bench --shape 96x96x96 --tune measures it"
 
 
-def test_level_7_beside_torch_needs_no_words_where_it_is_not_below():
+def test_level_7_as_fast_as_torch_needs_no_explanation():
     instance = instantiate(SQUARE)
     assert why_below_torch(row_of(instance, 0.98, 0.996, 1.01), instance) is None
     assert why_below_torch(Measurement.of(instance, "pipelined", 7), instance) is None
 
 
-def test_within_the_spread_there_is_no_other_reason():
+def test_a_difference_within_the_spread_has_no_other_reason():
     instance = instantiate(SQUARE)
     kernel = instance.chosen()
     assert why_below_torch(row_of(instance, 0.93, 0.97, 1.02), instance, "busy") == (

@@ -90,7 +90,7 @@ def run(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("own", [2.0, 8.6], ids=["wins", "is hopeless"])
-def test_all_of_it(run, capsys, monkeypatch, own):
+def test_a_whole_run(run, capsys, monkeypatch, own):
     """The best own kernel is timed even if it is hopeless. Otherwise the means would look too good."""
     monkeypatch.setitem(MICROSECONDS, "pipelined", own)
     report = run()
@@ -145,7 +145,7 @@ def test_a_kernel_that_is_wrong_and_one_that_raises(run, monkeypatch):
     )
 
 
-def test_a_problem_that_torch_has_not_leaves_the_others(run, monkeypatch):
+def test_an_error_of_torch_affects_only_its_problem(run, monkeypatch):
     real = torch.matmul
 
     def matmul(a, b, *, out):

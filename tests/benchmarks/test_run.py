@@ -85,7 +85,7 @@ def test_contenders_are_timed_in_turn_and_checked(results, name):
         assert all(0 < row.component_error < 1e-2 for row in rows)
 
 
-def test_what_only_some_presets_tell(results):
+def test_summaries_of_some_presets(results):
     reports, printed = results
     assert select(reports["invariant"].results, choice="invariant")[0].more == {"same_bits": True}
     symmetric = {row.choice: row.more for row in reports["symmetric"].results}
@@ -178,7 +178,7 @@ def test_ratios_beside_the_baseline():
     assert {*rows["own"].more["over"]} == {"other"} and not rows["other"].more and not rows["torch"].more
 
 
-def test_a_problem_that_fails_leaves_the_others():
+def test_an_error_affects_only_its_problem():
     def contest(device, good):
         return Contest(
             {"own": (lambda: torch.eye(2)) if good else lambda: no_product(0)}, (2, 2, 2), "float32"
@@ -246,7 +246,7 @@ def test_presets_share_the_minutes(few, tmp_path):
     assert "not measured: first second third" in measure("--minutes", "0.01", out=tmp_path).output
 
 
-def test_what_goes_wrong_in_a_preset_leaves_the_others(few, tmp_path):
+def test_an_error_in_a_preset_affects_no_other_preset(few, tmp_path):
     few["first"] = Preset({"cpu": 1.0}, lambda settings: no_product(settings))
     report = Report("x", {"device_type": "cuda", "device": "GPU 7"}, {}, [Measurement(right=False)])
     few["second"] = Preset({"cpu": 1.0}, lambda settings: report)

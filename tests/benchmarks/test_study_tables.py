@@ -35,7 +35,7 @@ def test_host_times_have_whole_names_and_figures(width):
         assert line.way in text
 
 
-def test_nothing_is_cut_of_errors():
+def test_error_tables_are_not_cut():
     result = CliRunner().invoke(accuracy.main, ["--shape", "8", "--device", "cpu"], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     assert "…" not in result.stdout and max(map(len, result.stdout.splitlines())) <= 80

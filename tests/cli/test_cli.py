@@ -89,7 +89,7 @@ def test_ladder_json_on_stdout_is_only_json(run, quick):
     assert json.loads(run("ladder --op add --size 16 --json - --plot x.svg").stdout)["results"]
 
 
-def test_what_is_wrong_is_said(run, wrong_kernel, quick):
+def test_wrong_results_are_named(run, wrong_kernel, quick):
     result = run("ladder --op gemm --size 16 --json r.json --plot r.svg", code=1)
     assert "WRONG" in result.stdout
     assert "kernel blocked" in result.stderr and "elements wrong" in result.stderr
@@ -145,7 +145,7 @@ def test_one_grammar_of_shapes(command, op, monkeypatch):
             assert result.exception.args == (sizes,), words
 
 
-def test_shapes_stand_apart(run):
+def test_several_shapes_may_be_given(run):
     run("bench --shape 8 9 10 --shape=4x5 6 --shape 7 --json b.json")
     rows = select(read_report(Path("b.json")).results, role="baseline")
     assert [row.label for row in rows] == ["8x9x10", "4x5x6", "7x7x7"]

@@ -196,7 +196,7 @@ def test_no_standard_output_at_all():
     assert b"Traceback" not in done.stderr and done.returncode in (0, 1)
 
 
-def test_what_is_not_about_output_keeps_its_name(monkeypatch):
+def test_errors_not_about_output_keep_their_type(monkeypatch):
     from fastgemm.cli import info
 
     def fail() -> None:
@@ -232,13 +232,13 @@ def test_a_full_disk_is_named(command, option, folder):
         (AT_MOST_A_BLOCK, ["info", "--json"]),
     ],
 )
-def test_a_stdout_that_takes_no_more(before, arguments):
+def test_a_full_stdout_is_named(before, arguments):
     reason = "File too large" if before == AT_MOST_A_BLOCK else "No space left on device"
     done = separately(*arguments, before=before)
     assert (done.returncode, done.stderr) == (1, f"Error: cannot write stdout: {reason}\n")
 
 
-def test_what_was_forgotten_cannot_be_said(monkeypatch):
+def test_forget_with_a_full_stdout(monkeypatch):
     def full(*_, **__) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -247,7 +247,7 @@ def test_what_was_forgotten_cannot_be_said(monkeypatch):
     assert run("tune", "--forget").stderr == "Error: cannot write stdout: No space left on device\n"
 
 
-def test_a_reader_that_has_seen_enough():
+def test_a_closed_pipe_is_no_error():
     done = separately("info", before=NO_READER)
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -299,7 +299,7 @@ def test_out_of_memory_while_timing_or_before_names_the_problem(monkeypatch):
     assert said in run(*command).stderr
 
 
-def test_wrong_results_and_failures_stand_apart(monkeypatch):
+def test_wrong_results_and_failures_are_listed_separately(monkeypatch):
     real = problems.ops.matmul
 
     def faulty(a, b, **options):

@@ -43,7 +43,7 @@ def test_what_is_picked_was_measured_to_be_fast(file, wgmma):
         ("float32", 8, 14336, 4096, "bf16x6_fused"),
     ],
 )
-def test_weights_are_read_by_what_reads_fastest_on_an_h100(dtype, m, n, k, kernel):
+def test_an_h100_reads_weights_by_the_fastest_kernel(dtype, m, n, k, kernel):
     """No row is predicted to reach more bandwidth than was measured (of 3.35 TB/s)."""
     h100 = {"capability": 90, "multiprocessors": 132, "number": 0}
     found = _introspect.predictions((dtype, "ieee", 1, m, n, k, False, True), h100)

@@ -53,7 +53,7 @@ def gpu_point(**seconds):
     return {"op": "gemm", "dtype": "float32", **sizes, "seconds": seconds}
 
 
-def test_a_gpu_leaves_the_library_where_that_pays():
+def test_a_gpu_prefers_the_library_unless_another_kernel_is_clearly_faster():
     def winner(**seconds):
         return static_tables.gpu_winner(gpu_point(**seconds))
 

@@ -55,7 +55,7 @@ def test_predictions_pick_what_was_measured_to_be_fast(dtype, family):
 
 
 @pytest.mark.parametrize("family", PROCESSORS)
-def test_they_pick_well_what_they_know_nothing_of(family):
+def test_predictions_pick_well_for_held_out_products(family):
     pytest.importorskip("scipy")
     found = qualities(held_out(family))
     assert len(found) == 2 * len(TYPES)
@@ -162,7 +162,7 @@ def test_a_processor_that_was_not_measured_gets_own_kernels_where_they_are_known
 
 @pytest.mark.parametrize("threads", [1, 8])
 @pytest.mark.parametrize("size", [8, 3000])
-def test_transposes_take_the_highest_rung_where_none_was_measured(processor, size, threads):
+def test_unmeasured_transposes_use_the_highest_rung(processor, size, threads):
     processor(cores=8)
     for bits in ("bits8", "bits32", "bits128"):
         key = ("transpose", "cpu", bits, bits, "ieee", False, False, False, threads, 1, size, 3, 0)

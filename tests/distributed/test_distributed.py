@@ -196,7 +196,7 @@ def test_compile(ranks):
     ranks.run(sharding.check_compiled, (8, 12, 6))
 
 
-def test_what_is_not_there_is_refused(ranks):
+def test_missing_features_are_refused(ranks):
     ranks.run(sharding.check_refusals)
 
 

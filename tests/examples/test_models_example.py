@@ -154,7 +154,7 @@ def test_a_wrong_product_in_a_chain_is_found(run, monkeypatch):
     assert code == 1 and "times what rounding explains" in output
 
 
-def test_a_call_that_raises_leaves_the_others(run, monkeypatch):
+def test_an_error_of_a_call_affects_no_other_call(run, monkeypatch):
     def broken(**operands):
         raise TypeError("not of this version")
 

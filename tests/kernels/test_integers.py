@@ -176,7 +176,7 @@ def test_scales_are_exact(device, x, y, out_dtype, scale):
 
 @every_device
 @pytest.mark.parametrize("other", [torch.float32, torch.int32])
-def test_a_scale_that_no_double_holds_hides_no_wrong_type(device, other):
+def test_a_scale_beyond_doubles_hides_no_wrong_type(device, other):
     a, b = draw(5, 7, dtype=torch.int64).to(device), draw(7, 6, dtype=torch.int64).to(device)
     out = torch.empty(5, 6, dtype=torch.int64, device=device)
     for options in {}, {"out": out}:

@@ -53,7 +53,7 @@ REPORT = "report = fastgemm.explain('transpose', level=2, shape=(64, 64)); "
         ("from fastgemm.cli import main; main()", "fastgemm: the command line needs click"),
     ],
 )
-def test_what_needs_more_says_so(use, message):
+def test_a_missing_package_is_named(use, message):
     done = run_forked(WITHOUT + use)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"{message}; pip install 'fastgemm[cli]'"

@@ -118,7 +118,7 @@ def launched(kernel, size, dtype, capability, layout=(False, True)):
     ],
     ids=row_id,
 )
-def test_what_every_gpu_has(kernel, dtype, side, layout):
+def test_kernels_for_every_gpu(kernel, dtype, side, layout):
     """mma.sync, cp.async, little shared memory, and fragments without bank conflicts."""
     launch = launched(kernel, (side, 272, 416), dtype, ADA, layout)
     assert launch["dynamic_shared"] + launch["static_shared"] <= SMALLEST_BLOCK
@@ -282,7 +282,7 @@ WARPS = {F64: 12, F32: 12, BF16: 12, I8: 8}  # the most warps of a block
     ),
     ids=row_id,
 )
-def test_who_shares_k_in_direct(shared, dtype, layout, odd, slack):
+def test_how_direct_shares_k(shared, dtype, layout, odd, slack):
     multiprocessors, m, n, steps, warps, tiles, blocks = shared
     a, b = operands(m, n, steps * DEPTH[dtype] - odd, dtype, layout, slack)
     c = random_tensor(m, n, dtype=result_dtype(dtype))

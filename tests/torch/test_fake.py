@@ -114,7 +114,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("text", ERRORS)
 @pytest.mark.parametrize("kind", ["meta", "fake"])
-def test_what_is_said_of_bad_input(text, kind):
+def test_messages_about_bad_input(text, kind):
     assert text in str(error_of(kind, ERRORS[text]))
 
 
@@ -142,7 +142,7 @@ GOOD: dict[str, Callable[[Make], object]] = {
 
 @every_device
 @pytest.mark.parametrize("name", GOOD)
-def test_what_works_with_data_works_without(name, device):
+def test_calls_that_work_with_data_work_without(name, device):
     assert raised(GOOD[name]) == dict.fromkeys(KINDS)
 
 

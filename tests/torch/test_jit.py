@@ -136,7 +136,7 @@ def test_a_scripted_function_may_call_linear(device):
 
 
 @each_way
-def test_what_fastgemm_does_not_take_is_torchs_affair(compiled, device):
+def test_torch_computes_what_fastgemm_does_not_take(compiled, device):
     """A graph that was traced with one kind of tensor may get another kind."""
     torchs = torch.nn.Linear(6, 4)
     script = compiled(nn.convert(copy.deepcopy(torchs)))

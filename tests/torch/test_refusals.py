@@ -100,7 +100,7 @@ def test_an_inference_tensor_is_written_in_inference_mode_alone(name, device):
     write(written(mode=False))
 
 
-def test_vmap_does_not_lend_its_dimension():
+def test_vmaps_dimension_does_not_count_as_one_of_the_operand():
     with pytest.raises(ValueError, match="at least 2 dimensions"):
         torch.vmap(fastgemm.transpose)(torch.randn(3, 4))
     b = torch.randn(4, 5)

@@ -81,7 +81,7 @@ def test_what_patches_pass_on_is_taken(device):
 
 
 @every_device
-def test_what_nobody_takes_is_torchs_and_told_by_all(device):
+def test_products_that_no_patch_takes_are_torchs_and_reported_by_all(device):
     a = torch.randn(4, 4)
     routed = fastgemm.enable()
     with fastgemm.patch() as inside:

@@ -113,7 +113,7 @@ def test_left_more_often_than_entered(device, times):
         patch.__exit__(None, None, None)
 
 
-def test_of_what_was_left_nothing_is_kept(device):
+def test_a_patch_that_was_left_keeps_no_data(device):
     """A patch may outlive many threads, and a thread may be renamed in a patch."""
     patch = fastgemm.patch()
 

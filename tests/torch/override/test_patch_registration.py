@@ -180,7 +180,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("case", RUNS)
-def test_a_process_that_says_nothing(case):
+def test_a_process_without_output(case):
     """There must be no output, also no warnings about overridden kernels."""
     quiet = not case.startswith("another kernel")  # torch itself warns about the other kernel
     done = run_forked("import warnings\nwarnings.simplefilter('error')\n" * quiet + RUNS[case])

@@ -236,7 +236,7 @@ def test_the_innermost_patch_decides_and_the_next_one_takes_what_it_passes_on(de
     assert (outer.routed.kernels, inner.routed.total, passing.routed.total) == ({"naive": 2}, 1, 0)
 
 
-def test_how_a_nested_patch_computes_is_none_of_the_others_business(device):
+def test_an_outer_patch_does_not_see_an_inner_patchs_kernel(device):
     """The kernel ``torch`` calls torch's functions. The outer patch must not see these calls."""
     a = torch.randn(40, 40)
     outer, inner = fastgemm.patch(kernel="naive"), fastgemm.patch(kernel="torch")
@@ -247,7 +247,7 @@ def test_how_a_nested_patch_computes_is_none_of_the_others_business(device):
     assert not outer.routed.passed_on
 
 
-def test_the_same_patch_again(device):
+def test_a_patch_may_be_entered_again(device):
     a = torch.randn(4, 4)
     patch = fastgemm.patch()
     with patch, patch as routed:
