@@ -65,7 +65,7 @@ TORCH = "torch"
 MOST_WORK, MOST_LARGE_WORK = 2**27, 2**29  # multiply-adds of a measured product, and of one with large sides
 BUDGET = 0.02  # seconds for each kernel at a point
 LARGE = 6  # octaves: sides of at least 64
-WORTH_LEAVING = 1.03  # a kernel must be predicted this many times as fast as torch, as in core/can_run.cpp
+WORTH_LEAVING = 1.03  # predicted torch / kernel time from which a kernel is chosen (core/can_run.cpp)
 SLOW_IN_TORCH = ("float16", "int32")
 CORES = len(os.sched_getaffinity(0))
 # Typical costs. Each is added as one more point, for counts that are zero at most points.
@@ -126,7 +126,7 @@ def measure(count: int, seed: int) -> list[Point]:
             calls = {name: partial(fastgemm.matmul, a, b, kernel=name) for name in contenders(type_)}
             with using_threads(threads):
                 samples = interleave(calls, budget=BUDGET, min_rounds=8, max_rounds=32)
-            # The least sample counts, because other programs only ever add time.
+            # Takes the shortest sample, because other programs only ever add time.
             seconds = {name: float(f"{samples.seconds(name).least:.4g}") for name in calls}
             point = {"op": "gemm", "dtype": dtype, "threads": threads, "batch": batch, "m": m, "n": n, "k": k}
             point |= {"a_transposed": layout[0], "b_transposed": layout[1]}

@@ -26,7 +26,7 @@ CLASSES = {1e8: "< 1e8", 1e9: "1e8 to 1e9", 1e10: "1e9 to 1e10", 1e11: "1e10 to 
 
 
 def class_of(shape: Shape) -> str | None:
-    """The class of a product by its floating-point operations; None if it has more than the largest class."""
+    """The class of a product by its floating-point operations; None if it has too many for the last class."""
     m, n, k = shape
     return next((name for most, name in CLASSES.items() if 2.0 * m * n * k < most), None)
 

@@ -113,7 +113,7 @@ def test_panels(divided):  # noqa: F811
     parts, launches = divided(room, a, b, c, **run)
     assert launches.count("cut_residues") == launches.count("join_residues") == 2 * 3
     assert whole.equal(parts)
-    a[290, 3] = math.inf  # in each panel, blocks share the sums of a float64 tile differently
+    a[290, 3] = math.inf  # blocks share the sums of a float64 tile in a way that depends on the panel
     divided(room, a, b, c, **run)
 
 

@@ -21,7 +21,7 @@ from .grid import Sizes, dtypes_of, grid_of, problem_at, work_of
 
 TENSOR_CORES = 6  # the level
 LOWEST_LEVEL = {"cpu": 4, "cuda": 2}
-SLOW = {"cpu": 0.1, "cuda": 0.0005}  # from these seconds on, a far slower kernel is left out
+SLOW = {"cpu": 0.1, "cuda": 0.0005}  # a far slower kernel that takes at least these seconds is left out
 HOPELESS = 3  # a kernel this many times as slow as the fastest in its first samples gets no more
 # cuBLASLt's other candidates gain nothing in long calls, and long calls take seconds to time.
 OTHER_CANDIDATES, LONG = ("cublaslt_2", "cublaslt_3", "cublaslt_4"), 0.005
