@@ -1,4 +1,4 @@
-"""``fastgemm tune``, and the lines of ``fastgemm info`` about devices."""
+"""Tests ``fastgemm tune``, and the lines of ``fastgemm info`` about devices."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gpu(monkeypatch):
 
 @pytest.fixture
 def cpu(monkeypatch):
-    """Of a machine without a GPU."""
+    """The answers of a machine without a GPU."""
     found = FakeCpu(factors={"pipelined": 1.4})
     monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
     monkeypatch.setattr(_tune, "cpu_at_hand", lambda: found.target)
@@ -134,7 +134,7 @@ def test_tune_without_scipy(run, gpu, monkeypatch):
 
 @pytest.fixture
 def one_gpu(gpu, monkeypatch):
-    """torch sees the GPU that is not there."""
+    """Makes torch report a GPU that does not exist."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA Test")
@@ -167,7 +167,7 @@ def test_info_of_a_gpu_that_was_not_measured(run, one_gpu):
         f"; {known.ON_A_CPU} --device cpu",
     ):
         assert part in text
-    # This is the end.
+    # The output ends here.
     assert text.index("fastgemm ladder --device cpu") < text.index("fastgemm tune measures")
     one_gpu.properties |= {"capability": 90, "wgmma": True}
     text = lines_of(run)
@@ -213,7 +213,7 @@ def test_info_says_whether_the_processor_was_measured(run):
 
 
 def test_info_says_what_level_none_takes(run, monkeypatch):
-    """On a processor without a table: products by prediction, transposes and sums by the highest level."""
+    """On a processor without a table, products are predicted; transposes and sums use the highest level."""
     rows = {row["op"]: row for row in json.loads(run("info", "--json").stdout)["kernels"] if own_on_cpu(row)}
     try:
         _introspect.set_cpu({"model": "Another-1-2-avx2"})

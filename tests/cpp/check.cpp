@@ -228,9 +228,9 @@ GemmCase draw_case(DType type, DType out_type, const int64_t (&size)[3], int lay
           .in_place = scaled && random() % 2};
 }
 
-// Calls `check` for every size with some of the layouts. Each size begins with another layout, so that every
-// layout meets several sizes. CUDA kernels get one layout per size: tests/simt runs them with all layouts,
-// and this test is about arithmetic.
+// Calls `check` for every size with some of the layouts. Each size begins with another layout, so every
+// layout is tested with several sizes. CUDA kernels get one layout per size, because tests/simt runs them
+// with all layouts, and this test is about arithmetic.
 template <class Sizes, class Check>
 void with_some_layouts(const Kernel& kernel, const Sizes& sizes, int layouts, const Check& check) {
   const int step = kernel.device == Device::cpu ? 3 : layouts;

@@ -27,8 +27,8 @@ namespace fastgemm::test {
 
 constexpr unsigned char kUntouched = 0xA5;
 
-// Memory between two guard pages. An access just before it faults, or just after it if it lies `at_end`, even
-// in code without instrumentation. AddressSanitizer guards the rest of its pages.
+// Memory between two guard pages. An access just before the memory faults, or just after it with `at_end`,
+// even in code without instrumentation. AddressSanitizer guards the rest of the pages.
 class Guarded {
  public:
   Guarded(size_t bytes, bool at_end, size_t alignment = 1) : page_(size_t(sysconf(_SC_PAGESIZE))) {

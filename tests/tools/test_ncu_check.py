@@ -1,4 +1,4 @@
-"""tools/ncu_check.py without a GPU: how it reads a profiler's output and reports differences."""
+"""Tests tools/ncu_check.py without a GPU: how it reads a profiler's output and reports differences."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ MEASURED = [
 
 @pytest.mark.parametrize("row", MEASURED)
 def test_the_committed_counters_are_those_of_todays_kernels(row):
-    """A kernel that accesses memory otherwise than when ncu looked makes the table in docs/explain.md old. Its
-    name and its number of threads may change."""
+    """If a kernel's memory accesses changed after the measurement by ncu, the table in docs/explain.md is out of
+    date. The kernel's name and its number of threads may change."""
     names = ncu_check.COUNTERS
     today = [
         {**case.about, "kernel": launch.function, "counts": {name: launch.counts[name] for name in names}}
@@ -78,7 +78,7 @@ def test_the_committed_counters_are_those_of_todays_kernels(row):
         for launch in COMMITTED
         if (launch["op"], launch["row"]) == row
     ]
-    # Copies into the workspace count by where in a line it begins, which differs from process to process.
+    # The counts of copies into the workspace depend on its address within a line, which differs between processes.
     today, then = (
         [one for one in counted if not one["kernel"].startswith("transpose_copy_kernel")]
         for counted in (today, then)
@@ -99,7 +99,7 @@ def test_every_own_row_is_checked():
 
 def test_equal_counters():
     found = records()
-    # 6 tiles of 32 x 32, a warp-wide request for each row, on both sides.
+    # 6 tiles of 32 x 32. Each row of a tile is one warp-wide request to read and one to write.
     assert found[0]["counts"]["load requests"] == [192, 192] and found[0]["grid"] == (6, 1, 1)
     assert found[0]["counts"]["shared load wavefronts"] == [192, 192]
     assert not counter_check.differences(found[0])

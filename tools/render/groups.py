@@ -182,7 +182,7 @@ def _largest(report: Report) -> str:
     return SUSTAINED.text(select(report.results, shape=report.results[-1].shape))
 
 
-# What README begins with: a sentence, and a table of what a call without a level gains.
+# README begins with this sentence, and with a table of the speedups of level=None.
 SENTENCE = (
     "On an {device}, float32 products run at **{mean} times** the rate of cuBLAS at no lower accuracy "
     "(geometric mean of {count} problems from {least_size} to {most_size}; least {least}), and a float32 "
@@ -255,7 +255,7 @@ def _ordinary(grids: Reports) -> list[Group]:
 
 
 def _gains(reports: Reports, processors: Reports, grids: Reports) -> str:
-    """Where nothing is gained is one of the rows."""
+    """The speedups of level=None. The table also has rows without a gain."""
     moved = beside(
         select(reports["reference"].results, op="transpose", role="rung"), ("label", "dtype"), "kernel"
     )

@@ -43,7 +43,7 @@ def _beside_torch(words: dict[str, str], across: str, ways: dict[str, str], grou
 
 
 def _kept(report: Report) -> str:
-    """Which runs keep the bits of their rows, with ``--invariant``."""
+    """For runs with ``--invariant``: how many products have the same bits."""
     table = Table(
         [
             Column("model", "label"),
