@@ -1,9 +1,10 @@
 """Fits the constants of the predicted times of kernels, and writes csrc/cuda/gemm/predict/*.def.
 
-    python benchmarks/fits/fit_costs.py            from h200.json and h200_portable.json beside it
+    python benchmarks/fits/fit_costs.py            from h200.json, h200_graphs.json and h200_portable.json
     python benchmarks/fits/fit_costs.py --check    fail if the files do not match the measurements
 
-Counts come from the library (csrc/cuda/gemm/predict), measurements from measure_kernels.py.
+Counts come from the library (csrc/cuda/gemm/predict), measurements from measure_kernels.py and, for 16-bit types
+on Hopper, from measure_graphs.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,12 @@ TARGET = ROOT / "csrc" / "cuda" / "gemm" / "predict"
 # The GPU as its driver describes it.
 H200 = {"capability": 90, "multiprocessors": 132, "clock": 1.98e9, "bandwidth": 4.916736e12, "wgmma": True}
 PATHS = {"hopper": "h200.json", "portable": "h200_portable.json"}
+GRAPHS = "h200_graphs.json"
 LIBRARY = "library"  # torch, or cuBLASLt if torch has no such product
 HALF = ("float16", "bfloat16")
+LEVELS = {row["name"]: row["level"] for row in _introspect.table() if row["device"] == "cuda"}
 FEWEST = 30  # the fewest points to fit a kernel to
-KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 320, "bfloat16": 320, "int8": 240}
+KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 600, "bfloat16": 600, "int8": 240}
 
 
 def problem_of(point: Point) -> tuple:
@@ -46,9 +49,13 @@ def points_of(path: Path) -> Iterator[tuple[str, tuple, dict[str, float]]]:
 def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
     """The constants of each kernel and type (or "half")."""
     counts, seconds = defaultdict(list), defaultdict(list)
-    for _, problem, measured in points_of(path):
+    in_graphs = rows_in_graphs() if gpu["wgmma"] else ()
+    measurements = [(problem, measured, in_graphs) for _, problem, measured in points_of(path)]
+    if in_graphs:
+        measurements += [(problem, measured, ()) for _, problem, measured in points_of(DATA / GRAPHS)]
+    for problem, measured, elsewhere in measurements:
         for kernel, time in measured.items():
-            if kernel == LIBRARY:
+            if kernel == LIBRARY or (problem[0] in HALF and kernel in elsewhere):
                 continue
             key = kernel, "half" if problem[0] in HALF else problem[0]
             try:
@@ -57,6 +64,12 @@ def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]
                 continue
             seconds[key].append(time)
     return {key: fit(counts[key], times) for key, times in seconds.items() if len(times) >= FEWEST}
+
+
+def rows_in_graphs() -> list[str]:
+    """The kernels that were measured in CUDA graphs often enough, most often first."""
+    times = Counter(k for *_, seconds in points_of(DATA / GRAPHS) for k in seconds if k != LIBRARY)
+    return [kernel for kernel, count in times.most_common() if count >= FEWEST]
 
 
 def fields(costs: list[float]) -> str:
@@ -86,7 +99,8 @@ def costs_def() -> str:
 def library_defs() -> tuple[str, str]:
     """The library's points that are kept, and the constants of its model."""
     measured = defaultdict(list)
-    for series, problem, times in points_of(DATA / PATHS["hopper"]):
+    eager = [point for point in points_of(DATA / PATHS["hopper"]) if point[0] not in HALF]
+    for series, problem, times in [*eager, *points_of(DATA / GRAPHS)]:
         if LIBRARY in times:
             measured[series].append((problem, times[LIBRARY]))
     head = "Written by benchmarks/fits/fit_costs.py from h200.json."
@@ -111,6 +125,36 @@ def library_defs() -> tuple[str, str]:
     return "\n".join(points), "\n".join([*models, "#undef FASTGEMM_LIBRARY", ""])
 
 
+def row_points() -> str:
+    """How far the kernels' constants are off at each product that was measured in CUDA graphs."""
+    measured = [(problem, times) for *_, problem, times in points_of(DATA / GRAPHS) if problem[0] == HALF[1]]
+    names = [name for name in rows_in_graphs() if LEVELS[name] == 6]
+    costs = fitted(DATA / PATHS["hopper"], {**H200, "wgmma": True})
+    lines = [
+        "// Measured products of kernels for 16-bit types.",
+        f"// Written by benchmarks/fits/fit_costs.py from {GRAPHS}.",
+        f"constexpr Row kMeasuredRows[] = {{{', '.join(f'Row::{name}' for name in names)}}};",
+        "constexpr RowPoint kRowPoints[] = {",
+    ]
+    for problem, times in measured:
+        _, _, batch, m, n, k, a, b = problem
+        octaves = [
+            round(
+                100
+                * math.log2(
+                    times[name] / predict(_introspect.counts(name, problem, H200), costs[name, "half"])
+                )
+            )
+            if name in times
+            else "kNotTimed"
+            for name in names
+        ]
+        lines.append(
+            f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {{{', '.join(map(str, octaves))}}}}},"
+        )
+    return "\n".join([*lines, "};", ""])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -123,6 +167,7 @@ def main() -> int:
         ("costs.def", costs_def()),
         ("library_points.def", points),
         ("library_costs.def", models),
+        ("row_points.def", row_points()),
     ):
         path = TARGET / name
         if check and not same_but_for_rounding(path.read_text(), text):

@@ -71,6 +71,7 @@ Counts count_skinny(const GemmProblem&, const Gpu&);
 Counts count_one_wave(const GemmProblem&, const Gpu&);
 Counts count_split_k(const GemmProblem&, const Gpu&);
 Counts count_wgmma_specialized(const GemmProblem&, const Gpu&);
+Counts count_wgmma_boxes(const GemmProblem&, const Gpu&);
 Counts count_mma_sync(const GemmProblem&, const Gpu&);
 Counts count_dmma(const GemmProblem&, const Gpu&);
 Counts count_crt(const GemmProblem&, const Gpu&);

@@ -25,13 +25,6 @@ struct Series : MeasuredPoints<kAxes> {
 };
 
 constexpr float kOctave = 0.69314718f;  // ln 2
-
-// In 16 bits the library is chosen only if it is faster than own kernels by this factor and this time. A call
-// of the library takes the host longer. Also, own kernels were measured in single calls, and they are faster
-// in a CUDA graph, where calls follow each other directly. Of factors from 1 to 1.06 and times up to 1.2 us,
-// these give the best choices for 240 bfloat16 products in graphs on an H200: chosen / best is 1.027 instead
-// of 1.033.
-constexpr double kWorthCalling = 1.03, kCallSeconds = 0.4e-6;
 constexpr uint64_t kShipped = 0;  // the number that stands for the series that ship with fastgemm
 
 struct Key {
@@ -162,12 +155,6 @@ double library_seconds(const GemmProblem& p, const Gpu& gpu) {
   if (!series) return limit_seconds(p, gpu);
   const double model = sum_of(count_library(p, gpu), series->costs);
   return model * std::exp(double(series->correction(place_of(p)))) * share_with_c(p);
-}
-
-double library_to_beat(const GemmProblem& p, const Gpu& gpu) {
-  const double seconds = library_seconds(p, gpu);
-  const bool is_half = p.type == DType::f16 || p.type == DType::bf16;
-  return is_half ? kWorthCalling * seconds + kCallSeconds : seconds;
 }
 
 void set_library(uint64_t gpu, DType type, Precision precision, const Costs& costs,

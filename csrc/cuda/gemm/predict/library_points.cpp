@@ -14,16 +14,19 @@ constexpr ShippedSeries kSeries[] = {
 
 }  // namespace
 
-GemmProblem ShippedPoint::problem(DType type) const {
-  const int64_t rows = m, columns = n, depth = k;
-  const auto stride = [&](int64_t elements) { return batch > 1 ? elements : 0; };
+GemmProblem product(const Sizes& s, bool a_transposed, bool b_transposed, DType type) {
+  const auto stride = [&](int64_t elements) { return s.batch > 1 ? elements : 0; };
   GemmProblem p;
   p.type = type, p.out_type = result_type(type);
-  p.batch = batch, p.m = m, p.n = n, p.k = k;
-  p.a = {nullptr, a_transposed ? 1 : depth, a_transposed ? rows : 1, stride(rows * depth)};
-  p.b = {nullptr, b_transposed ? 1 : columns, b_transposed ? depth : 1, stride(depth * columns)};
-  p.out = {nullptr, columns, 1, stride(rows * columns)};
+  p.batch = s.batch, p.m = s.m, p.n = s.n, p.k = s.k;
+  p.a = {nullptr, a_transposed ? 1 : s.k, a_transposed ? s.m : 1, stride(s.m * s.k)};
+  p.b = {nullptr, b_transposed ? 1 : s.n, b_transposed ? s.k : 1, stride(s.k * s.n)};
+  p.out = {nullptr, s.n, 1, stride(s.m * s.n)};
   return p;
+}
+
+GemmProblem ShippedPoint::problem(DType type) const {
+  return product({batch, m, n, k}, a_transposed, b_transposed, type);
 }
 
 std::span<const ShippedSeries> shipped_series() { return kSeries; }

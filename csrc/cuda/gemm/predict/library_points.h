@@ -8,7 +8,12 @@
 
 namespace fastgemm::predict {
 
-// A product of contiguous matrices.
+struct Sizes {
+  int64_t batch, m, n, k;
+};
+// A product of contiguous matrices, or of transposed views of such.
+GemmProblem product(const Sizes&, bool a_transposed, bool b_transposed, DType);
+
 struct ShippedPoint {
   int32_t batch, m, n, k;
   bool a_transposed, b_transposed;

@@ -55,26 +55,31 @@ constexpr int wave_stages(const WaveTile& t) {
 // A product as one_wave sees it: x is the shorter side of C. `stages` are 128 bytes of k each.
 struct WaveProblem {
   int64_t batch, x, y, stages;
-  double bytes;  // of operands and result
+  double bytes_y, bytes;  // of Y; of operands and result
 };
 inline WaveProblem wave_problem(int64_t batch, int64_t m, int64_t n, int64_t k, int element_bytes,
                                 int out_bytes) {
   const double elements = double(m) * double(n), operands = double(m + n) * double(k);
-  return {batch, std::min(m, n), std::max(m, n), ceil_div(k, 128 / element_bytes),
+  return {batch,
+          std::min(m, n),
+          std::max(m, n),
+          ceil_div(k, 128 / element_bytes),
+          double(batch) * double(std::max(m, n)) * double(k) * element_bytes,
           double(batch) * (operands * element_bytes + elements * out_bytes)};
 }
 
 // The time of a product with a tile, in seconds. A step takes as long as its multiply-adds, or as its bytes
-// from L2, or as the latency of memory divided by the stages in flight, whichever is the longest. The
-// constants were fitted to 3,000 measured times of all tiles, with a mean error of 7 % (an H200, bf16, calls
-// in CUDA graphs). They are the share of the clock that tensor cores keep under load, bytes of L2 a cycle and
-// multiprocessor, the share of memory's bandwidth, and times of a start, of the stores of 128 x 128 sums, and
-// of sums sent in a cluster.
+// from L2, or as the latency of memory divided by the stages in flight. The constants are those with
+// which the times of all tiles are explained best (an H200, bf16, calls in CUDA graphs): the share of the
+// clock that tensor cores keep under load, bytes of L2 a cycle and multiprocessor, the share of memory's
+// bandwidth, the share of Y that each further tile of X reads from memory again, times of a start, of the
+// stores of 128 x 128 sums and what a second block adds to them, and times of sums sent in a cluster.
 inline double wave_seconds(const WaveTile& t, const WaveProblem& p, const Gpu& gpu) {
-  constexpr double kClock = 0.77, kL2Bytes = 60, kBandwidth = 0.7;
-  constexpr double kLatency = 1.23e-6, kLeastStep = 0.143e-6, kStart = 1.52e-6, kStores = 1.38e-6;
-  constexpr double kCluster = 0.37e-6, kSend = 2.3e-6;
-  const int64_t blocks = p.batch * ceil_div(p.x, t.rows) * ceil_div(p.y, t.columns) * t.splits;
+  constexpr double kClock = 0.75, kL2Bytes = 57, kBandwidth = 0.7, kAgain = 0.12, kMostAgain = 7;
+  constexpr double kLatency = 1.29e-6, kLeastStep = 0.142e-6, kStart = 1.53e-6;
+  constexpr double kStores = 1.52e-6, kSecond = 0.13, kCluster = 0.36e-6, kSend = 2.7e-6;
+  const int64_t tiles_x = ceil_div(p.x, t.rows);
+  const int64_t blocks = p.batch * tiles_x * ceil_div(p.y, t.columns) * t.splits;
   // Not all clusters of 4 find room at the same time.
   const int64_t room = gpu.multiprocessors * t.resident * (t.splits == 4 ? 10 : 11) / 11;
   const int64_t at_once = std::max<int64_t>(room, t.splits);
@@ -86,9 +91,11 @@ inline double wave_seconds(const WaveTile& t, const WaveProblem& p, const Gpu& g
   const double step =
       std::max({multiply * together, load * together, kLatency / wave_stages(t), kLeastStep * together});
   const double sums = t.splits > 1 ? kCluster + kSend * tile * (t.splits - 1) / t.splits : 0;
-  const double wave = kStart + double(ceil_div(p.stages, t.splits)) * step + kStores * tile * together + sums;
+  const double stores = kStores * tile * (1 + kSecond * (together - 1));
+  const double wave = kStart + double(ceil_div(p.stages, t.splits)) * step + stores + sums;
   const double work = double(ceil_div(blocks, at_once)) * wave;
-  const double memory = p.bytes / (kBandwidth * gpu.bandwidth) + kStart;
+  const double again = kAgain * std::min(double(tiles_x - 1), kMostAgain) * p.bytes_y;
+  const double memory = (p.bytes + again) / (kBandwidth * gpu.bandwidth) + kStart;
   return std::sqrt(std::sqrt(std::pow(work, 4) + std::pow(memory, 4)));
 }
 

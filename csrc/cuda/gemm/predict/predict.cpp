@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "core/tuning.h"
+#include "cuda/gemm/predict/row_points.h"
 
 namespace fastgemm::predict {
 namespace {
@@ -130,7 +132,8 @@ double seconds(Row row, Counter count, const GemmProblem& p, const Gpu& gpu) {
   // their number. So on a GPU with a lower peak, a prediction must not be less than the time of the
   // multiply-adds at that peak.
   const double least = own ? 0 : least_of_memory(row, p, gpu);
-  return std::max({sum_of(counts, *costs), counts.all, least});
+  const double model = std::max({sum_of(counts, *costs), counts.all, least});
+  return own || !gpu.wgmma ? model : model * std::exp(row_correction(row, p));
 }
 
 void set_costs(uint64_t gpu, Row row, DType type, const Costs& costs) {

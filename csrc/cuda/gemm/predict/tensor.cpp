@@ -116,6 +116,14 @@ Counts count_one_wave(const GemmProblem& p, const Gpu& gpu) {
   return c;
 }
 
+// The fastest of all rows where k is short and C large: two blocks of a multiprocessor take turns in storing.
+Counts count_wgmma_boxes(const GemmProblem& p, const Gpu& gpu) {
+  const Facts f = facts(p);
+  Counts c = count_tiles(f, {128, 128, 128 / f.size, 2, 1, true}, gpu, rate(gpu, Unit::tensor, p.type));
+  add_boxes(c, f, gpu, false);
+  return c;
+}
+
 Counts count_wgmma_specialized(const GemmProblem& p, const Gpu& gpu) {
   Facts f = facts(p);
   const bool swapped = swaps_boxes(f, true);

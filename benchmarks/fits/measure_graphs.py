@@ -1,0 +1,142 @@
+"""Times the kernels of 16-bit types, and the library, in CUDA graphs: what level=None is chosen by there.
+
+    python benchmarks/fits/measure_graphs.py --seed 7 --json h200_graphs.json
+
+Most products of a model follow one another without a pause, so kernels are timed that way: replays of a graph of
+about 20 calls, whose weights are cold and whose activations are warm, as in `python benchmarks/run.py grid`.
+Kernels take the same time in both types, so they are timed in bfloat16; the library is timed in each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fastgemm
+import torch
+from fastgemm import _introspect
+from fastgemm.bench.session import REFUSAL
+from fit_costs import LIBRARY
+from measure_kernels import random_problems, together
+from points import Point, write_points
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from presets.grid import ACTIVATIONS, GraphTimer, captured, rotation
+from static_tables.grid import Sizes
+from studies.environment import describe
+from studies.layers import drawn
+
+ROUNDS, HOPELESS = 7, 3.0  # a kernel that many times as slow as the best is sampled twice
+TYPES = (torch.bfloat16, torch.float16)
+LAYOUTS = ("NT", "NN", "NT", "NN", "TN")  # of ordinary products; TN has the gradients of weights
+
+
+def problems(options: argparse.Namespace) -> list[tuple[Sizes, str]]:
+    draw = random.Random(options.seed)
+    held_out = {shape for shape, _ in drawn(options.held_out, 60)}
+    shapes = [shape for shape, _ in drawn(options.seed) if shape not in held_out][: options.layers]
+    found = [((1, *shape), draw.choice(LAYOUTS)) for shape in shapes]
+    found += random_problems(options.random, options.seed, 16, 8192)
+    for (_, *sizes), layout in random_problems(options.batches, options.seed + 1, 16, 1024):
+        found.append(((draw.choice((2, 4, 8, 16, 32, 64)), *sizes), layout))
+    return found
+
+
+class Operands:
+    """Tensors of a product in a type, and its calls in a graph."""
+
+    def __init__(self, sizes: Sizes, layout: str, dtype: torch.dtype, cache: int):
+        batch, m, n, k = sizes
+        self.plan = rotation(batch * n * k * dtype.itemsize, cache)
+        sets = 1 + max(j for _, j in self.plan)
+        self.a = [self._random(batch, m, k, layout[0], dtype) for _ in range(ACTIVATIONS)]
+        self.b = [self._random(batch, k, n, layout[1], dtype) for _ in range(sets)]
+        self.out = [self.a[0].new_empty((batch, m, n)[batch == 1 :]) for _ in range(sets)]
+
+    @staticmethod
+    def _random(batch: int, rows: int, columns: int, letter: str, dtype: torch.dtype) -> torch.Tensor:
+        sizes = (rows, columns) if letter == "N" else (columns, rows)
+        x = torch.randn((batch, *sizes)[batch == 1 :], device="cuda", dtype=dtype)
+        return x if letter == "N" else x.mT
+
+    def graph(self, multiply: Any) -> Any:
+        calls = [partial(multiply, self.a[i], self.b[j], out=self.out[j]) for i, j in self.plan]
+        calls[0]()
+        return captured(calls)
+
+
+def point_of(sizes: Sizes, layout: str, cache: int, also: list[str]) -> list[Point]:
+    """Of each type: bfloat16 with all kernels, float16 with the library alone."""
+    timer, graphs, calls = GraphTimer(), {}, 1
+    transposed = tuple(letter == "T" for letter in layout)
+    every = [Operands(sizes, layout, dtype, cache) for dtype in TYPES]  # graphs do not own what they read
+    for operands, dtype in zip(every, TYPES, strict=True):
+        name = str(dtype).removeprefix("torch.")
+        calls = len(operands.plan)
+        graphs[name, LIBRARY] = operands.graph(torch.matmul)
+        if name == "float16":
+            continue
+        predicted = dict(_introspect.predictions((name, "ieee", *sizes, *transposed)))
+        for kernel in [*predicted, *(each for each in also if each not in predicted)]:
+            if kernel == LIBRARY:
+                continue
+            try:
+                graphs[name, kernel] = operands.graph(partial(fastgemm.matmul, kernel=kernel))
+            except RuntimeError as error:
+                if REFUSAL not in str(error):
+                    raise
+    samples = {key: [timer.sample(graph, 1) for _ in range(2)] for key, graph in graphs.items()}
+    best = min(min(each) for each in samples.values())
+    kept = [key for key, each in samples.items() if min(each) < HOPELESS * best]
+    for key in kept:
+        samples[key] = []
+    for _ in range(ROUNDS):
+        for key in random.sample(kept, len(kept)):
+            samples[key].append(timer.sample(graphs[key], 1))
+    batch, m, n, k = sizes
+    point = {"op": "gemm", "threads": 0, "batch": batch, "m": m, "n": n, "k": k}
+    point |= {f"{x}_transposed": t for x, t in zip("ab", transposed, strict=True)}
+    found: dict[str, dict[str, float]] = {}
+    for (name, kernel), each in samples.items():
+        found.setdefault(name, {})[kernel] = statistics.median(each) / calls
+    return [point | {"dtype": name, "seconds": seconds} for name, seconds in found.items()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument(
+        "--layers", type=int, default=300, help="so many ordinary products (studies/layers.py)"
+    )
+    parser.add_argument("--random", type=int, default=120, help="so many of random sides")
+    parser.add_argument("--batches", type=int, default=40, help="so many batches")
+    parser.add_argument("--also", action="append", default=[], help="a kernel that is not predicted yet")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--held-out", type=int, default=1, help="leave out what a grid of this seed measures")
+    parser.add_argument("--budget", type=float, default=560, help="seconds")
+    options = parser.parse_args()
+    cache, end = torch.cuda.get_device_properties().L2_cache_size, time.monotonic() + options.budget
+    points: list[Point] = []
+    wanted = problems(options)
+    random.Random(options.seed).shuffle(wanted)  # what time is left for is a fair selection
+    with torch.no_grad():
+        for i, (sizes, layout) in enumerate(wanted):
+            if time.monotonic() > end:
+                print(f"{len(wanted) - i} of {len(wanted)} problems were not measured")
+                break
+            points = together(points, point_of(sizes, layout, cache, options.also))
+            torch.cuda.empty_cache()
+    write_points(options.json, {"environment": describe("cuda")}, points)
+    print(f"{len(points)} points in {options.json}")
+
+
+if __name__ == "__main__":
+    main()
