@@ -269,4 +269,4 @@ def test_usage(tmp_path):
     assert "peers is not for --device cpu" in measure("peers", out=tmp_path, code=2).output
     assert "Invalid value" in measure("fast", out=tmp_path, code=2).output
     measure("portable", "--budget", "0.001", "--raw", out=tmp_path)
-    assert '"samples": [' in next(tmp_path.rglob("portable.json")).read_text()
+    assert '"samples":[' in next(tmp_path.rglob("portable.json")).read_text()

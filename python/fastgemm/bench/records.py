@@ -163,13 +163,18 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def dense(value: Any) -> str:
+    """JSON without spaces, which would be a twelfth of benchmarks/results."""
+    return json.dumps(value, separators=(",", ":"))
+
+
 def as_text(head: dict[str, Any], tables: dict[str, tuple[Sequence[Any], Sequence[str]]], raw: bool) -> str:
     """JSON with a line for each entry of the head and for each problem. ``tables``: rows, and which of their
     fields are the problem."""
-    entries = [f" {json.dumps(name)}: {json.dumps(_short(value, raw))}" for name, value in head.items()]
+    entries = [f" {dense(name)}:{dense(_short(value, raw))}" for name, value in head.items()]
     for name, (rows, key) in tables.items():
-        lines = ",\n".join(json.dumps(_short(problem, raw)) for problem in _problems(rows, key, raw))
-        entries.append(f' "{name}": [\n{lines}\n ]' if lines else f' "{name}": []')
+        lines = ",\n".join(dense(_short(problem, raw)) for problem in _problems(rows, key, raw))
+        entries.append(f' "{name}":[\n{lines}\n ]' if lines else f' "{name}":[]')
     return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
