@@ -66,11 +66,6 @@ class Summary:
         q1, _, q3 = statistics.quantiles(values, n=4, method="inclusive")
         return cls(statistics.median(values), q1, q3, min(values), tuple(values))
 
-    @classmethod
-    def around(cls, median: float, spread: float) -> Summary:
-        """Makes a summary from its values in a file."""
-        return cls(median, median * (1 - spread), median * (1 + spread))
-
     def scaled(self, factor: float) -> Summary:
         """The summary of ``factor`` times the samples."""
         median, q1, q3, least = (factor * value for value in (self.median, self.q1, self.q3, self.least))
