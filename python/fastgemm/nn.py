@@ -128,7 +128,7 @@ def convert(
 
 def _own_class(layer: torch.nn.Module) -> type[torch.nn.Module] | None:
     """The class of this module that a layer could become one of."""
-    # TorchScript keeps the name of a layer alone.
+    # A layer in TorchScript has another class, and this name.
     if isinstance(layer, torch.nn.Linear) or getattr(layer, "original_name", None) == "Linear":
         return Linear
     return _conv1d_class() if any(map(_is_conv1d, type(layer).__mro__)) else None

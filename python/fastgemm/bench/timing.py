@@ -98,10 +98,6 @@ class Interleaved:
         return Summary.of([r[over] / r[name] for r in self.rounds if name in r and over in r])
 
 
-def _power_of_two_at_most(x: float) -> int:
-    return 1 << max(0, math.floor(math.log2(max(x, 1.0))))
-
-
 def interleave(
     calls: Mapping[str, Call],
     *,
@@ -142,7 +138,7 @@ def interleave(
             return rounds
         least = min_rounds if t < SLOW else 2
         count = max(budget / max(t + timer.overhead, min_sample), least)
-        return _power_of_two_at_most(min(count, max_rounds))
+        return 1 << math.floor(math.log2(max(min(count, max_rounds), 1.0)))
 
     counts = {name: samples_of(estimates[name]) for name in calls}
     repeats = {name: max(1, math.ceil(min_sample / max(estimates[name], 1e-9))) for name in calls}
