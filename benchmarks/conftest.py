@@ -69,7 +69,7 @@ def measure(benchmark):
             if "cannot run here" not in str(refusal):
                 raise
             pytest.skip(str(refusal))
-        outcome.raise_if_wrong(f"{problem.op} {kernel}")
+        assert outcome.right, f"{problem.op} {kernel}: {outcome.message}"
         benchmark.extra_info.update(
             kernel=instance.chosen() if kernel == "best" else kernel, unit=instance.unit[0]
         )

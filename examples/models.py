@@ -31,7 +31,6 @@ import repository  # noqa: F401
 import torch
 from comparing import common_options, hand_over, row
 from fastgemm.bench.checking import raised
-from fastgemm.bench.cuda_timing import WallTimer
 from fastgemm.bench.environment import describe, using_threads
 from fastgemm.bench.formatting import rate, ratio
 from fastgemm.bench.problems import dtype_name
@@ -58,6 +57,7 @@ from networks import (
 )
 from rich.table import Table
 from rounding import Difference, Values, by_kind, differences, outcome, spread
+from studies.timers import WallTimer
 from torch import Tensor, nn
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

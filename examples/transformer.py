@@ -25,9 +25,9 @@ from typing import Any
 
 import click
 import fastgemm
+import repository  # noqa: F401
 import torch
 from comparing import common_options, hand_over, row
-from fastgemm.bench.cuda_timing import HostTimer
 from fastgemm.bench.environment import describe, using_threads
 from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.session import Session
@@ -36,6 +36,7 @@ from fastgemm.cli import options
 from fastgemm.cli.console import console, failures_as_exit_code
 from rich.table import Table
 from rounding import Difference, Values, adamw_bound, by_kind, differences, outcome, spread
+from studies.timers import HostTimer
 from torch import Tensor, nn
 from torch.nn import functional
 

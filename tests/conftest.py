@@ -6,6 +6,7 @@ Every test has a new seed. A failing test prints its seed; FASTGEMM_TEST_SEED=<s
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import tempfile
@@ -34,6 +35,16 @@ TEST_TIMEOUT = 400  # seconds, enough on a busy machine; a deadlock fails by thi
 
 # These run first, in a fresh process: they fork before autograd has threads, or need a heap without free gaps.
 FRESH = {"test_dataloader.py", "test_leaks.py"}
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Leaves what torch and ten thousand tests are made of, which lives to the end, out of collections of
+    garbage."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

@@ -118,7 +118,7 @@ def wheel_faults(path: Path, torches: set[str]) -> Iterator[str]:
         yield "the wheel lacks LICENSE"
     package = {
         f"fastgemm/{file.relative_to(ROOT / 'python/fastgemm')}"
-        for pattern in ("*.py", "*.pyi", "py.typed", "_explain/*.json")
+        for pattern in ("*.py", "*.pyi", "py.typed")
         for file in (ROOT / "python/fastgemm").rglob(pattern)
     }
     kernels = {

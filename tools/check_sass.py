@@ -35,7 +35,8 @@ CUDA = ROOT / "csrc/cuda"
 OBJECTS = ROOT / "build/cuda/CMakeFiles/fastgemm_cuda.dir/csrc/cuda"
 DOCUMENT = ROOT / "docs/cuda_kernels.md"
 EXPLAIN = ROOT / "python/fastgemm/_explain"
-RESOURCES = EXPLAIN / "cuda_resources.json"
+RESOURCES = ROOT / "csrc/simt/cuda_resources.def"
+QUOTED = 'R"json(', ')json"\n'  # JSON as a literal of C++
 BEGIN, END = "<!-- compiled kernels: begin -->\n", "<!-- compiled kernels: end -->"
 # The architectures whose instructions are read. For others, made from the same PTX as sm_80, only registers
 # are read.
@@ -268,13 +269,19 @@ def resources(kernels: list[Kernel]) -> str:
 
 
 def as_json(parts: dict[str, dict[str, list[int]]]) -> str:
-    """JSON with one line per kernel for all its instantiations, in the order of their names."""
+    """JSON with one line per kernel for all its instantiations, in the order of their names; as a literal of
+    C++."""
     written = []
     for arch, found in parts.items():
         kernels = groupby(sorted(found), key=lambda name: name.partition("<")[0])
         lines = (", ".join(f"{json.dumps(n)}: {json.dumps(found[n])}" for n in names) for _, names in kernels)
         written.append(f'"{arch}": {{\n' + ",\n".join(lines) + "\n}")
-    return "{" + ",\n".join(written) + "}\n"
+    return QUOTED[0] + "{" + ",\n".join(written) + "}" + QUOTED[1]
+
+
+def from_json(text: str) -> dict[str, dict[str, list[int]]]:
+    """What :func:`as_json` wrote."""
+    return json.loads(text.removeprefix(QUOTED[0]).removesuffix(QUOTED[1]))
 
 
 def with_rows_of(new: str, old: str) -> str:
@@ -295,11 +302,11 @@ def with_rows_of(new: str, old: str) -> str:
 def with_resources_of(new: str, old: str, gone: set[str]) -> str:
     """Registers and shared memory of both, without the names in ``gone``. For a name in both: the new
     values."""
-    made = json.loads(new)
+    made = from_json(new)
     return as_json(
         {
             arch: {name: each for name, each in found.items() if name not in gone} | made.get(arch, {})
-            for arch, found in json.loads(old).items()
+            for arch, found in from_json(old).items()
         }
     )
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from fastgemm import _introspect
-from fastgemm._choice.fit import fit, predict, same_but_for_rounding, thin
+from fastgemm._choice.fit import fit, predict, thin
 from points import Point, read_points, series_of
+from rounding import same_but_for_rounding
 from static_tables.generate import ARITHMETIC_TYPES
 
 DATA = Path(__file__).resolve().parent

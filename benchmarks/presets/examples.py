@@ -13,10 +13,11 @@ from types import ModuleType
 
 import torch
 from contests import Preset, Settings
-from fastgemm.bench.cuda_timing import WallTimer
-from fastgemm.bench.records import Report, read_report
+from fastgemm.bench.records import Report
 from fastgemm.bench.session import Session
+from studies.reports import read_report
 from studies.telemetry import sensors_of
+from studies.timers import WallTimer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TYPES = (torch.float32, torch.bfloat16)

@@ -19,15 +19,17 @@ from contests import Preset, Settings
 from exact import Exact
 from fastgemm import _introspect
 from fastgemm.bench.checking import raised
-from fastgemm.bench.cuda_timing import SPIN_CYCLES, CudaTimer, WallTimer
+from fastgemm.bench.cuda_timing import SPIN_CYCLES, CudaTimer
 from fastgemm.bench.problems import dtype_name, label_of, random_matrix
-from fastgemm.bench.records import Measurement, Report, read_report
+from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.session import REFUSAL
 from fastgemm.bench.timing import Call, Interleaved, Timer, interleave
 from fastgemm.table import kernels
 from studies.environment import describe, folder_of
 from studies.grid_means import DEFAULT, LIBRARY, OWN, TORCH, means, slower
 from studies.layers import Shape, drawn
+from studies.reports import read_report
+from studies.timers import WallTimer
 from torch import Tensor
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -17,8 +17,9 @@ import torch
 from contests import Contest, Preset, Settings, cubes, of_contests, product, torch_product
 from fastgemm import _introspect
 from fastgemm.bench.problems import random_matrix
-from fastgemm.bench.records import Report, read_report, select
+from fastgemm.bench.records import Report, select
 from studies.environment import folder_of
+from studies.reports import read_report
 
 PORTABLE, HOPPER = "portable", "hopper"
 LEVEL_6 = "level 6"  # the kernel that the level chooses

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 
 import torch
 from fastgemm import ops
-from fastgemm.bench.cuda_timing import HostTimer
 from fastgemm.bench.environment import using_threads
 from fastgemm.bench.problems import Call, Gemm, instantiate
 from fastgemm.bench.records import Measurement, Report
@@ -20,6 +19,7 @@ from fastgemm.bench.timing import interleave
 from torch import Tensor
 
 from .environment import describe
+from .timers import HostTimer
 from .turns import TurnTimer, measure_turns
 
 SIZE = 64

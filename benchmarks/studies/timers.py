@@ -1,9 +1,12 @@
-"""Divides a preset's time among its calls, and times batches by the wall clock."""
+"""Divides a preset's time among its calls, and times calls and batches by the host's clock."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
+
+import torch
+from fastgemm.bench.timing import Call
 
 
 class Pace:
@@ -44,3 +47,49 @@ class BatchTimer:
                 result = call()
             call.finish(result)
             return (time.perf_counter() - start) / repeats
+
+
+class HostTimer:
+    """The time of a call on the host: batches of asynchronous calls, each batch followed by a
+    synchronization."""
+
+    name = "host"
+    method = (
+        "wall clock of batches of 200 asynchronous calls up to the return of the last, synchronized between "
+        "batches, contenders in changing order; median over batches"
+    )
+    min_sample: float = 0.0
+    overhead: float = 0.0
+    BATCH = 200
+
+    def __init__(self, device: str):
+        self._synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    def sample(self, call: Call, repeats: int) -> float:
+        self._synchronize()
+        start = time.perf_counter()
+        for _ in range(self.BATCH):
+            call()
+        seconds = time.perf_counter() - start
+        self._synchronize()
+        return seconds / self.BATCH
+
+
+class WallTimer:
+    """The time for which a user waits for a call on a GPU, the host's time included."""
+
+    name = "wall clock"
+    method = (
+        "wall clock from an idle GPU until the call has finished, interleaved with the baseline in one process in "
+        "changing order; median over rounds, ratios within a round"
+    )
+    min_sample: float = 0.0  # calls are whole steps of models
+    overhead: float = 20e-6
+
+    def sample(self, call: Call, repeats: int) -> float:
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / repeats

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from fastgemm import nn, ops
 from fastgemm._drop_in.patch import patch
-from fastgemm.bench.cuda_timing import HostTimer
 from fastgemm.bench.problems import Gemm, Instance, instantiate
 from fastgemm.bench.records import Measurement
 from fastgemm.bench.timing import Interleaved, interleave
 from torch import Tensor
+
+from .timers import HostTimer
 
 ROWS = (1, 8, 32)
 DTYPES = (torch.bfloat16, torch.float32)

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "core/simulator.h"
+#include "simt/resources.h"
 #include "simt/rows.h"
 #include "simt/session.h"
 #include "simt/symbols.h"
@@ -91,6 +92,8 @@ NB_MODULE(_simt, m) {
         nb::arg("max_blocks"), nb::arg("capability") = 90, nb::arg("run") = true,
         "From here on, ops on CPU tensors in this thread run simulated CUDA kernels.");
   m.def("end", &end, "Ends the simulation, and returns what was recorded for each kernel launch.");
+  m.def("resources", &simt::resources,
+        "Registers and static shared memory of the kernels, as nvcc compiled them: JSON.");
   m.def("path", &simt::symbols::path,
         "The path of the shared object to which program counters are relative.");
 }

@@ -23,7 +23,7 @@ from fastgemm._gpus import BANK_BYTES, BANKS
 from fastgemm.bench import Gemm, Transpose, plots
 from fastgemm.bench.formatting import percent, rate, ratio
 from fastgemm.bench.ladder import run_ladder
-from fastgemm.bench.records import Report, read_report, select
+from fastgemm.bench.records import Report, select
 from IPython.display import Image, Markdown, display
 from matplotlib.figure import Figure
 
@@ -32,6 +32,7 @@ sys.path += [str(REPOSITORY / "tools"), str(REPOSITORY / "benchmarks")]
 from render.levels import LADDER  # noqa: E402
 from render.spec import Table, markdown, place  # noqa: E402
 from studies.accuracy import AccuracyReport, read_accuracy  # noqa: E402
+from studies.reports import read_report  # noqa: E402
 
 from . import drawings  # noqa: E402
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -194,7 +193,8 @@ def _diagnose(error: Exception, accepted: tuple[torch.dtype, ...], **tensors: Te
     given = {name: t for name, t in tensors.items() if t is not None}
     devices = {name: t.device for name, t in given.items()}
     if len(set(devices.values())) > 1:
-        raise ValueError(f"fastgemm: all tensors must be on one device, got {_listed(devices)}") from error
+        listed = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ValueError(f"fastgemm: all tensors must be on one device, got {listed}") from error
     device = next(iter(devices.values()))
     if device.type == "cuda":
         _explain_cuda(error)
@@ -240,7 +240,3 @@ def _explain_cuda(error: Exception) -> None:
             "fastgemm was built without CUDA kernels, but got CUDA tensors. Rebuild it where nvcc is installed "
             "with FASTGEMM_CUDA=1 pip install --no-build-isolation ."
         ) from error
-
-
-def _listed(values: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} on {value}" for name, value in values.items())

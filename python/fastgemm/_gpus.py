@@ -27,9 +27,8 @@ class Multiprocessor:
     max_blocks: int
     shared_bytes: int  # of all blocks together; the system uses 1 KB of each block
     shared_bytes_per_block: int
-    results_per_cycle: Mapping[
-        str, int
-    ]  # multiply-adds of 32 threads in lock-step; int8: __dp4a, four at once
+    # Multiply-adds without tensor cores. int8: __dp4a, four at once. int64: three of 32 bits, one twice as wide.
+    results_per_cycle: Mapping[str, int]
     registers: int = 64 * 1024  # a block may use all of them
 
 
@@ -39,7 +38,7 @@ _8_0 = Multiprocessor(
 _8_9 = Multiprocessor(
     1536, 24, 100 << 10, 99 << 10, {"float64": 2, "float32": 128, "int32": 64, "int64": 16, "int8": 256}
 )
-_9_0 = Multiprocessor(
+HOPPER = Multiprocessor(
     2048, 32, 228 << 10, 227 << 10, {"float64": 64, "float32": 128, "int32": 64, "int64": 16, "int8": 256}
 )
 
@@ -89,32 +88,18 @@ class GPU:
 
 
 _TERA, _GIGA = 1e12, 1e9
-_HOPPER_TENSOR = {
-    "float64": 67 * _TERA,
-    "tf32": 494.7 * _TERA,
-    "float16": 989.4 * _TERA,
-    "bfloat16": 989.4 * _TERA,
-    "int8": 1978.9 * _TERA,
-}
-_A100_TENSOR = {
-    "float64": 19.5 * _TERA,
-    "tf32": 156 * _TERA,
-    "float16": 312 * _TERA,
-    "bfloat16": 312 * _TERA,
-    "int8": 624 * _TERA,
-}
-_L40S_TENSOR = {
-    "tf32": 183 * _TERA,
-    "float16": 362.05 * _TERA,
-    "bfloat16": 362.05 * _TERA,
-    "int8": 733 * _TERA,
-}
-_4090_TENSOR = {
-    "tf32": 82.6 * _TERA,
-    "float16": 165.2 * _TERA,  # with float32 sums
-    "bfloat16": 165.2 * _TERA,
-    "int8": 660.6 * _TERA,
-}
+
+
+def _tensor(*, tf32: float, half: float, int8: float, float64: float | None = None) -> dict[str, float]:
+    """Tensor peaks from 10^12 operations a second; ``half``: of both 16-bit types, with float32 sums."""
+    of = {"float64": float64, "tf32": tf32, "float16": half, "bfloat16": half, "int8": int8}
+    return {dtype: tera * _TERA for dtype, tera in of.items() if tera is not None}
+
+
+_HOPPER_TENSOR = _tensor(float64=67, tf32=494.7, half=989.4, int8=1978.9)
+_A100_TENSOR = _tensor(float64=19.5, tf32=156, half=312, int8=624)
+_L40S_TENSOR = _tensor(tf32=183, half=362.05, int8=733)
+_4090_TENSOR = _tensor(tf32=82.6, half=165.2, int8=660.6)
 # Reached on an H200 (driver 580, CUDA 13.0): a copy of 16384 x 16384 float32, and multiply-adds from registers.
 _H200_MEASURED = {"bandwidth": 4257 * _GIGA, "float32": 64.4 * _TERA}
 
@@ -122,8 +107,8 @@ GPUS = {
     gpu.name: gpu
     for gpu in (
         GPU("A100", "8.0", 108, 1.410e9, _8_0, 2039 * _GIGA, _A100_TENSOR),
-        GPU("H100", "9.0", 132, 1.980e9, _9_0, 3350 * _GIGA, _HOPPER_TENSOR),
-        GPU("H200", "9.0", 132, 1.980e9, _9_0, 4800 * _GIGA, _HOPPER_TENSOR, _H200_MEASURED),
+        GPU("H100", "9.0", 132, 1.980e9, HOPPER, 3350 * _GIGA, _HOPPER_TENSOR),
+        GPU("H200", "9.0", 132, 1.980e9, HOPPER, 4800 * _GIGA, _HOPPER_TENSOR, _H200_MEASURED),
         GPU("L40S", "8.9", 142, 2.520e9, _8_9, 864 * _GIGA, _L40S_TENSOR),
         GPU("RTX 4090", "8.9", 128, 2.520e9, _8_9, 1008 * _GIGA, _4090_TENSOR),
     )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ._nn.fuse import Model, Sequential, fuse
-from ._nn.layers import Linear, choose, take_apart
+from ._nn.layers import CHOICE, Linear, choose, take_apart
 from ._nn.linear import conv1d, linear
 from ._nn.surgery import Notes, change_class, check_module, has_own_forward, why_left
 from ._typing import Precision
@@ -128,9 +128,8 @@ def convert(
 
 def _own_class(layer: torch.nn.Module) -> type[torch.nn.Module] | None:
     """The class of this module that a layer could become one of."""
-    if (
-        isinstance(layer, torch.nn.Linear) or getattr(layer, "original_name", None) == "Linear"
-    ):  # in TorchScript
+    # A layer in TorchScript has another class, and this name.
+    if isinstance(layer, torch.nn.Linear) or getattr(layer, "original_name", None) == "Linear":
         return Linear
     return _conv1d_class() if any(map(_is_conv1d, type(layer).__mro__)) else None
 
@@ -173,7 +172,7 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
             notes.add(name, take_apart(cast(Linear, part)))
         else:
             change_class(part, own.__bases__[0])
-            for attribute in ("level", "kernel", "precision", "activation"):
+            for attribute in CHOICE:
                 part.__dict__.pop(attribute, None)
     notes.say()
     return module

@@ -10,8 +10,8 @@ from fastgemm.bench import Gemm, Summary, Transpose
 from fastgemm.bench import plots as plot_module
 from fastgemm.bench.environment import describe
 from fastgemm.bench.ladder import run_ladder
-from fastgemm.bench.records import read_report
 from reports import small_sweep
+from studies.reports import read_report
 
 
 def test_report_round_trip(tmp_path):

@@ -9,9 +9,9 @@ import torch
 from fastgemm.bench import Gemm, Transpose, instantiate
 from fastgemm.bench.presets import PRESETS, Case, from_shape, preset_cases
 from fastgemm.bench.problems import Instance, label
-from fastgemm.bench.records import read_report
 from fastgemm.bench.sweep import group_means, run_sweep
 from reports import small_sweep
+from studies.reports import read_report
 
 BF16, FP32 = torch.bfloat16, torch.float32
 

@@ -10,12 +10,13 @@ import pytest
 import torch
 from contests import Settings
 from fastgemm import _introspect
-from fastgemm.bench.records import Measurement, read_report
+from fastgemm.bench.records import Measurement
 from fastgemm.bench.timing import Summary
 from presets import grid
 from render.pages import OF_FILES
 from studies import grid_means, layers, tables
 from studies.environment import folder_of
+from studies.reports import read_report
 
 SHAPES = {(3, 8, 16): "A model", (64, 64, 64): layers.POWERS, (1, 24, 8): "A model"}
 MICROSECONDS = {"": 4.0}  # the time of each kernel that may run last; "" is torch

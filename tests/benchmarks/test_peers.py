@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fastgemm.bench import Gemm, instantiate
-from fastgemm.bench.records import Measurement, read_report, select
+from fastgemm.bench.records import Measurement, select
 from studies import cublas
 from studies.peers import PRESET, own, run_peers, study
 from studies.peers.contenders import (
@@ -27,6 +27,7 @@ from studies.peers.contenders import (
 )
 from studies.peers.prepared import NotInstalledError, Prepared
 from studies.peers.table import peers_table
+from studies.reports import read_report
 from studies.timers import BatchTimer
 
 FP32, BF16 = torch.float32, torch.bfloat16

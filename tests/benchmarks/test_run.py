@@ -14,11 +14,12 @@ import torch
 from click.testing import CliRunner
 from contests import Contest, Preset, Settings, of_contests
 from exact import Exact, errors_of
-from fastgemm.bench.records import Measurement, Report, read_report, select
+from fastgemm.bench.records import Measurement, Report, select
 from fastgemm.bench.timing import CpuTimer
 from render.pages import OF_FILES
 from studies import tables, turns
 from studies.accuracy import read_accuracy
+from studies.reports import read_report
 
 ELSEWHERE = ("tensor_parallel",)  # tests/examples runs this
 ALL = [n for n, each in run.PRESETS.items() if "cpu" in each.seconds and n not in ELSEWHERE]
@@ -39,7 +40,7 @@ def results(tmp_path_factory):
         patch.setattr("studies.turns.TurnTimer.BATCH", 2)
         for module in ("host_time", "overhead"):
             patch.setattr(f"studies.{module}.BATCHES", 2)
-        patch.setattr("fastgemm.bench.cuda_timing.HostTimer.BATCH", 2)
+        patch.setattr("studies.timers.HostTimer.BATCH", 2)
         printed = measure(*ALL, "--first", "1", "--budget", "0.001", out=out).output
         measure("residues", "--budget", "0.001", out=out)  # this is small on a CPU in any case
     (folder,) = out.iterdir()
@@ -269,4 +270,4 @@ def test_usage(tmp_path):
     assert "peers is not for --device cpu" in measure("peers", out=tmp_path, code=2).output
     assert "Invalid value" in measure("fast", out=tmp_path, code=2).output
     measure("portable", "--budget", "0.001", "--raw", out=tmp_path)
-    assert '"samples": [' in next(tmp_path.rglob("portable.json")).read_text()
+    assert '"samples":[' in next(tmp_path.rglob("portable.json")).read_text()

@@ -7,9 +7,9 @@ from pathlib import Path
 import accuracy
 import pytest
 from click.testing import CliRunner
-from fastgemm.bench.records import read_report
 from rich.console import Console
 from studies import tables, turns
+from studies.reports import read_report
 
 WIDTHS = (80, 100, 160)
 

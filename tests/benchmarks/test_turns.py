@@ -7,10 +7,10 @@ import time
 
 import pytest
 import torch
-from fastgemm.bench.cuda_timing import HostTimer
 from fastgemm.bench.records import select
 from reference import DEVICES
 from studies import turns
+from studies.timers import HostTimer
 
 LAYERS = 6
 

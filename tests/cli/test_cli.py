@@ -15,11 +15,12 @@ from click.testing import CliRunner
 from fastgemm._explain import symbols
 from fastgemm.bench.load import Load
 from fastgemm.bench.presets import Case, from_shape
-from fastgemm.bench.records import read_report, select
+from fastgemm.bench.records import select
 from fastgemm.cli import main
 from fastgemm.cli.bench import with_precision
 from processes import run_forked
 from reference import DEVICES
+from studies.reports import read_report
 
 CPU_NAMES = {op: {row.name for row in fastgemm.kernels(op, "cpu")} for op in ("gemm", "transpose", "add")}
 

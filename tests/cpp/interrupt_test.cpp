@@ -26,7 +26,7 @@ class PollingContext final : public Context {
  public:
   explicit PollingContext(int threads) : threads_(threads) {}
   int threads() const override { return threads_; }
-  void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override {
+  void parallel(int64_t tasks, Task task) override {
     std::vector<std::thread> others;
     for (int64_t i = 1; i < tasks; ++i) others.emplace_back(task, i);
     task(0);

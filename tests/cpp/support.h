@@ -69,7 +69,7 @@ class ThreadContext final : public Context {
  public:
   explicit ThreadContext(int threads) : threads_(threads) {}
   int threads() const override { return threads_; }
-  void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override {
+  void parallel(int64_t tasks, Task task) override {
     if (threads_ == 1) return Context::parallel(tasks, task);
     std::vector<std::thread> pool;
     for (int64_t i = 0; i < tasks; ++i) pool.emplace_back(task, i);

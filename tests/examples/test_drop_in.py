@@ -8,9 +8,9 @@ import rounding
 import torch
 import transformer as example
 from click.testing import CliRunner
-from fastgemm.bench.records import read_report
 from fastgemm.bench.session import Session
 from pages import ROOT, snippets
+from studies.reports import read_report
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--budget", "0.001"]

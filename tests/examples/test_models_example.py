@@ -12,7 +12,7 @@ import models as example
 import pytest
 import torch
 from click.testing import CliRunner
-from fastgemm.bench.records import read_report
+from studies.reports import read_report
 from test_drop_in import faulty
 
 TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--rounds", "2", "--no-compiled"]

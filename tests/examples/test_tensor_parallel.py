@@ -12,10 +12,10 @@ if not torch.distributed.is_available():
     pytest.skip("this torch is built without torch.distributed", allow_module_level=True)
 
 import fastgemm
-from fastgemm.bench.records import read_report
 from pages import ROOT
 from processes import run_forked, run_python
 from ranks import LOOPBACK, Ranks
+from studies.reports import read_report
 
 EXAMPLE = ROOT / "examples" / "tensor_parallel.py"
 SMALL = ["--size", "24", "32", "64", "--rounds", "2"]

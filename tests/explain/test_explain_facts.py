@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from importlib.resources import files
 
 import explain_model as model
 import fastgemm
@@ -12,10 +11,11 @@ import pytest
 from fastgemm._explain import resources, symbols
 from fastgemm._explain.kernel_names import short_name
 from fastgemm._explain.occupancy import occupancy
+from fastgemm._explain.run import load_simulator
 from fastgemm._explain.symbols import Frame
 from fastgemm._gpus import GPUS, find_gpu
 
-STORED = json.loads(files("fastgemm").joinpath("_explain/cuda_resources.json").read_text())
+STORED = json.loads(load_simulator().resources())
 
 
 # --- occupancy

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from fastgemm._choice.fit import fit, predict, same_but_for_rounding, thin
+from fastgemm._choice.fit import fit, predict, thin
+from rounding import same_but_for_rounding
 
 
 def test_only_the_first_of_proportional_counts_gets_a_constant():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -29,7 +28,7 @@ def compiled(source: Path, name: str, registers: int) -> list[Kernel]:
 def pages(tmp_path, monkeypatch):
     """The two generated files, for two kernels with three functions."""
     monkeypatch.setattr(check_sass, "DOCUMENT", tmp_path / "page.md")
-    monkeypatch.setattr(check_sass, "RESOURCES", tmp_path / "resources.json")
+    monkeypatch.setattr(check_sass, "RESOURCES", tmp_path / "resources.def")
     check_sass.DOCUMENT.write_text(f"before\n{check_sass.BEGIN}{check_sass.END}after\n")
     old = compiled(NARROW, "narrow<float>", 30) + compiled(TILED, "tiled<float>", 40)
     write(old + compiled(TILED, "tiled<double>", 50))
@@ -50,7 +49,7 @@ def rows() -> list[list[str]]:
 def test_one_kernel_s_rows_alone_are_replaced(pages):
     write(compiled(TILED, "tiled<float>", 44), only=True)
     assert rows() == [[str(NARROW), "narrow<float>", "30"], [str(TILED), "tiled<float>", "44"]]
-    stored = json.loads(check_sass.RESOURCES.read_text())
+    stored = check_sass.from_json(check_sass.RESOURCES.read_text())
     assert stored["sm_80"] == {"narrow<float>": [30, 64], "tiled<float>": [44, 64]}
     page = check_sass.DOCUMENT.read_text()
     assert page.startswith(f"before\n{check_sass.BEGIN}| file |") and page.endswith(

@@ -10,13 +10,14 @@ import torch
 from fastgemm._explain import text as explained_text
 from fastgemm.bench import Gemm, Transpose
 from fastgemm.bench.problems import LAYOUTS
-from fastgemm.bench.records import Report, read_report
+from fastgemm.bench.records import Report
 from fastgemm.bench.sweep import group_means
 from pages import PAGES
 from render import choosing, explain, groups, pages, support
 from reports import GPU, gpu_row, make_site
 from scripts import tool
 from studies.gpu_presets import RUNGS_GROUP
+from studies.reports import read_report
 from studies.sweep import default_means
 
 RENDER = tool("render_results")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastgemm.bench.records import Report, read_report
+from fastgemm.bench.records import Report
 from studies.accuracy import COMMAND, read_accuracy
+from studies.reports import read_report
 
 
 def read(path: Path) -> Report:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastgemm.bench.records import Report, as_text, read_head, rows_of
+from fastgemm.bench.records import Report, as_text
+
+from studies.reports import read_head, rows_of
 
 from .contenders import LIBRARY
 

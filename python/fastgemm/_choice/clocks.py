@@ -14,9 +14,8 @@ from .. import _introspect
 Call = Callable[[], object]
 NEAR = 3.0  # times as slow as the fastest: a slower call is timed once
 HOPELESS = 10.0  # times as slow as the fastest before it: a call is stopped
-PATIENCE = (
-    0.1  # seconds that any call may take: a first run maps memory, and waits for threads on a busy machine
-)
+# Seconds that any call may take: a first run maps memory, and waits for threads on a busy machine.
+PATIENCE = 0.1
 LATE, REFUSAL = "its time limit is over", "cannot run here"  # in what an op raises
 
 
@@ -33,9 +32,8 @@ def gpu_clock(device: torch.device) -> Callable[[Call], float]:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def clock(call: Call) -> float:
-        torch.cuda._sleep(
-            400_000
-        )  # 0.2 ms in which the host prepares the call, so that the events do not see it
+        # 0.2 ms in which the host prepares the call, so that the events do not see it.
+        torch.cuda._sleep(400_000)
         other_data.zero_()
         begin.record()
         call()

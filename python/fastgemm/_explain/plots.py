@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._gpus import BANK_BYTES, BANKS, SECTOR
-from ..bench.drawing import pyplot
+from ..bench.drawing import pyplot, write
 from .counts import Site
 from .figures import number
 from .findings import Findings
@@ -225,20 +223,6 @@ def access_figure(
     return figure
 
 
-def fingerprint(reports: Sequence[Findings], spaces: Iterable[str] = ("global", "shared")) -> str:
-    """Identifies the data of a picture."""
-    drawn: list[Any] = [[report.title for report in reports]]
-    for space in spaces:
-        sites = worst_sites(reports, space)
-        drawn += [s and [_where(s), s.example, s.sectors_per_request, s.conflict] for s in sites]
-    return hashlib.sha256(json.dumps(drawn).encode()).hexdigest()[:16]
-
-
 def save(figure: Figure, *paths: Path, description: str = "") -> None:
     """Writes .svg, .png or .pdf; the same report gives the same SVG."""
-    for path in paths:
-        metadata: dict[str, str | None] = {"Title": "fastgemm explain"}
-        if path.suffix == ".svg":
-            metadata |= {"Date": None, "Description": description}
-        figure.savefig(path, dpi=150, metadata=metadata)
-    pyplot().close(figure)
+    write(figure, paths, "fastgemm explain", description)

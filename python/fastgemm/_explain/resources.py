@@ -1,13 +1,14 @@
 """Registers and static shared memory of every kernel, as nvcc compiled them.
 
-cuda_resources.json is written by tools/check_sass.py from the machine code, and checked there.
+The simulator holds them (csrc/simt/cuda_resources.def). tools/check_sass.py writes them from the machine code, and
+checks them there.
 """
 
 from __future__ import annotations
 
 import json
 from functools import cache
-from importlib.resources import files
+from importlib import import_module
 from typing import NamedTuple
 
 from .kernel_names import short_name
@@ -24,7 +25,7 @@ class Resources(NamedTuple):
 
 @cache
 def _compiled() -> dict[str, dict[str, Resources]]:
-    stored = json.loads(files(__package__).joinpath("cuda_resources.json").read_text(encoding="utf-8"))
+    stored = json.loads(import_module("fastgemm._simt").resources())
     return {
         architecture: {name: Resources(found[0], found[1], architecture) for name, found in kernels.items()}
         for architecture, kernels in stored.items()

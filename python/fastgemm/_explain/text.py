@@ -36,12 +36,8 @@ def _cells(site: Site) -> list[str]:
         site.what,
         count(site.requests),
         f"{site.lanes_per_request:.3g}",
-        *map(_blank, (sectors, percent(site.used), number(site.conflict))),
+        *("" if text == "-" else text for text in (sectors, percent(site.used), number(site.conflict))),
     ]
-
-
-def _blank(text: str) -> str:
-    return "" if text == "-" else text
 
 
 def by_file(report: Findings) -> dict[str, dict[int, list[Site]]]:

@@ -14,6 +14,9 @@ from .activated_linear import ACTIVATIONS, MODULES, activated
 from .linear import linear
 from .surgery import change_class
 
+CHOICE = ("level", "kernel", "precision", "activation")
+"""What a :class:`Linear` has beside the attributes of torch's."""
+
 
 class _LeftUnquantized:
     """The ``qconfig`` that torch.ao.quantization assigns to a layer, and a warning that it has no effect."""
@@ -61,13 +64,7 @@ class Linear(torch.nn.Linear):
     :func:`fastgemm.gemm` if the requested level or kernel cannot run."""
 
     # For torch.jit.script.
-    __constants__: tuple[str, ...] = (
-        *torch.nn.Linear.__constants__,
-        "level",
-        "kernel",
-        "precision",
-        "activation",
-    )  # type: ignore[assignment]
+    __constants__: tuple[str, ...] = (*torch.nn.Linear.__constants__, *CHOICE)  # type: ignore[assignment]
     level: int | None = None  # also for a module that was pickled as a torch.nn.Linear
     kernel: str | None = None
     precision: Precision | None = None
@@ -107,7 +104,7 @@ class Linear(torch.nn.Linear):
 
     def extra_repr(self) -> str:
         text = super().extra_repr()
-        for name in ("level", "kernel", "precision", "activation"):
+        for name in CHOICE:
             value = getattr(self, name)
             text += "" if value is None else f", {name}={value!r}"
         return text
@@ -137,7 +134,7 @@ def take_apart(layer: Linear) -> str:
     product._parameters, layer._parameters = layer._parameters, {}
     assert layer.activation is not None  # what calls this has looked
     activation = MODULES[layer.activation]()
-    for name in ("in_features", "out_features", "level", "kernel", "precision", "activation"):
+    for name in ("in_features", "out_features", *CHOICE):
         layer.__dict__.pop(name, None)
     change_class(layer, torch.nn.Sequential)
     for name, part in ("0", product), ("1", activation):

@@ -277,7 +277,6 @@ def _traced(
 ) -> Tensor:
     """The call that torch.jit.trace records, with the present values of torch's flags and of autocast."""
     options = options_of(input, level, kernel, precision, None, None)
-    operands = autocast.operands(input, weight, bias, options)
-    input, weight, bias = operands
+    input, weight, bias = autocast.operands(input, weight, bias, options=options)
     weight = weight if function is linear else weight.t()
     return _scripted()(input, weight, bias, level, kernel, options.get("precision"))

@@ -6,7 +6,7 @@ https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ def _lower(x: Tensor, device_type: str, dtype: torch.dtype) -> Tensor:
 
 
 def operands(
-    a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]
+    a: Tensor, b: Tensor, c: Tensor | None = None, *, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The operands of a product in the types that autocast, if it is enabled for their device, gives them.
 
@@ -45,21 +45,28 @@ def operands(
     return a, b, c
 
 
-def _kernel(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
+def _kernel(
+    op: torch._ops.OpOverload, cast: Callable[..., tuple[Tensor | None, ...]]
+) -> Callable[..., Tensor]:
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
-    def run(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tensor:
-        a, b, c = operands(a, b, c, options)
+    def run(*given: Tensor | None, **options: Any) -> Tensor:
+        tensors = cast(*given, options=options)
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return op(a, b, **options) if c is None else op(a, b, c, **options)
+            return op(*tensors[: len(given)], **options)
 
     return run
 
 
+def give_kernels(names: Iterable[str], cast: Callable[..., tuple[Tensor | None, ...]]) -> None:
+    """Registers autocast kernels of ops, except those of C++. ``cast`` casts an op's tensors."""
+    in_c = ("_gemm", "_matmul", "_fused_linear") if _override_library.use_in_eager_mode() else ()
+    for name in names:
+        for key in _KEYS.values() if name not in in_c else ():
+            library.impl(name, _kernel(getattr(torch.ops.fastgemm, name).default, cast), key)
+
+
 def register() -> None:
-    """Registers autocast kernels of the ops, for torch.compile and for eager calls without a gradient."""
-    in_c = ("_gemm", "_matmul") if _override_library.use_in_eager_mode() else ()
-    for name in (op for op in _OPS if op not in in_c):
-        for key in _KEYS.values():
-            library.impl(name, _kernel(getattr(torch.ops.fastgemm, name).default), key)
+    """Registers autocast kernels of products, for torch.compile and for eager calls without a gradient."""
+    give_kernels(_OPS, operands)

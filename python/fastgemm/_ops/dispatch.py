@@ -159,11 +159,9 @@ def needs_function(*operands: Tensor | None) -> bool:
                 return True
     if peek_interpreter_stack() is not None:
         return True
-    return forward_ad._current_level >= 0 and any(x is not None and _is_dual(x) for x in operands)
-
-
-def _is_dual(x: Tensor) -> bool:
-    return forward_ad.unpack_dual(x).tangent is not None
+    return forward_ad._current_level >= 0 and any(
+        x is not None and forward_ad.unpack_dual(x).tangent is not None for x in operands
+    )
 
 
 def functionalizes() -> bool:

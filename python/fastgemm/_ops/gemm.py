@@ -148,7 +148,7 @@ def _bare(a: Tensor, b: Tensor, c: Tensor | None, **options: Any) -> Tensor:
 
 
 def _differentiable(a: Tensor, b: Tensor, c: Tensor | None = None, **options: Any) -> Tensor:
-    a, b, c = autocast.operands(a, b, c, options)  # here, so that autograd sees the casts
+    a, b, c = autocast.operands(a, b, c, options=options)  # here, so that autograd sees the casts
     return GemmFunction.apply(a, b, c, options)
 
 
@@ -212,9 +212,8 @@ class GemmFunction(torch.autograd.Function):
         a, b = batch_first(a, in_dims[0], rank), batch_first(b, in_dims[1], rank)
         if c is not None:
             c = batch_first(c, in_dims[2], rank)
-        if (
-            in_dims[0] is None and in_dims[1] is None
-        ):  # only c is batched: the product must grow the dimension
+        # Where c alone is batched, the product must grow the dimension.
+        if in_dims[0] is None and in_dims[1] is None:
             a = a.expand((info.batch_size,) + (1,) * (rank - a.dim()) + a.shape)
         return gemm(a, b, c, **public(options)), 0
 

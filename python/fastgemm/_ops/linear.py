@@ -14,12 +14,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
-from .. import _errors, _override_library
+from .. import _errors
 from .._typing import Activation, Precision
 from . import autocast
 from .dispatch import CHOICE, Op, ops, options_of, overridden, public
 from .gemm import _gemm_gradients, gemm
-from .registration import library
 from .vmap import batch_first, rank_of
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -116,17 +115,18 @@ def _check_activation(activation: object) -> None:
 
 
 def operands(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, options: dict[str, Any]
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    *,
+    options: dict[str, Any],
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """The operands in the types that autocast gives them: the residual that of the result."""
-    x, weight, total = autocast.operands(x, weight, residual, options)
-    if bias is not None:
-        bias = (
-            autocast.operands(bias, bias, None, {**options, "out_dtype": None})[0]
-            if x.dtype != bias.dtype
-            else bias
-        )
-    return x, weight, bias, total
+    x, weight, residual = autocast.operands(x, weight, residual, options=options)
+    if bias is not None and x.dtype != bias.dtype:
+        bias = autocast.operands(bias, bias, options={**options, "out_dtype": None})[0]
+    return x, weight, bias, residual
 
 
 class LinearFunction(torch.autograd.Function):
@@ -271,7 +271,7 @@ def differentiable(
     it, the product is stored, and torch's functions follow, as in torch's layer.
     """
     # Here, so that autograd sees the casts.
-    x, weight, bias, residual = operands(x, weight, bias, residual, options)
+    x, weight, bias, residual = operands(x, weight, bias, residual, options=options)
     activation = options.get("activation")
     told_by_result = activation is None or (activation == "relu" and residual is None)
     if told_by_result or not _wants_gradient(x, weight, bias):
@@ -303,26 +303,6 @@ def _wants_gradient(*operands: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
 
 
-def _lowered(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
-
-    def run(
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        residual: Tensor | None = None,
-        **options: Any,
-    ) -> Tensor:
-        x, weight, bias, residual = operands(x, weight, bias, residual, options)
-        with torch._C._ExcludeDispatchKeyGuard(keys):
-            return op(x, weight, bias, residual, **options)
-
-    return run
-
-
 def register() -> None:
-    """Registers autocast kernels of the ops, as _ops/autocast.py does for products."""
-    for name in ("linear",) if _override_library.use_in_eager_mode() else ("linear", "_fused_linear"):
-        for key in ("AutocastCPU", "AutocastCUDA"):
-            library.impl(name, _lowered(getattr(ops, name).default), key)
+    """Registers autocast kernels of layers."""
+    autocast.give_kernels(("linear", "_fused_linear"), operands)

@@ -39,9 +39,8 @@ class _Kernels:
     def __init__(self, points: Sequence[Point], gpu: dict[str, Any]):
         self._gpu = gpu
         self.measured: dict[str, Observations] = defaultdict(list)
-        self._expected: dict[str, Observations] = defaultdict(
-            list
-        )  # of problems that a kernel was not timed on
+        # Of problems that a kernel was not timed on.
+        self._expected: dict[str, Observations] = defaultdict(list)
         ratios: dict[str, list[float]] = defaultdict(list)
         for point in points:
             for name, seconds in predicted(point.problem, gpu).items():

@@ -12,7 +12,7 @@ sweep         many problems; presets name sets of them
 plots         pictures of both; drawing: their style; formatting: numbers
 """
 
-from .checking import Check, WrongResult, check
+from .checking import Check, check
 from .environment import describe, using_threads
 from .problems import Add, Gemm, Instance, Problem, Transpose, instantiate
 from .timing import CpuTimer, Interleaved, Summary, Timer, interleave
@@ -28,7 +28,6 @@ __all__ = [
     "Summary",
     "Timer",
     "Transpose",
-    "WrongResult",
     "check",
     "describe",
     "instantiate",

@@ -57,10 +57,6 @@ def raised(error: Exception) -> str:
     return f"{RAISED}{type(error).__name__}: {error}"
 
 
-class WrongResult(RuntimeError):
-    """A kernel returned something other than the product, transpose or sum."""
-
-
 @dataclass(frozen=True)
 class Check:
     """The outcome: the largest error in units of its bound (0 for exact operations), and its position."""
@@ -71,10 +67,6 @@ class Check:
     rows: int
     seconds: float  # of the checked call, which is also the first one
     message: str = ""
-
-    def raise_if_wrong(self, what: str) -> None:
-        if not self.right:
-            raise WrongResult(f"{what}: {self.message}")
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:

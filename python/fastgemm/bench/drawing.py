@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .._extras import needed_by
 from .records import Report
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def pyplot() -> Any:
@@ -27,6 +31,16 @@ def pyplot() -> Any:
         }
     )
     return plt
+
+
+def write(figure: Figure, paths: Iterable[Path], title: str, description: str = "") -> None:
+    """Writes and closes a figure. The same figure gives the same SVG, which holds the description."""
+    for path in paths:
+        metadata: dict[str, str | None] = {"Title": title}
+        if path.suffix == ".svg":
+            metadata |= {"Date": None, "Description": description}
+        figure.savefig(path, dpi=150, metadata=metadata)
+    pyplot().close(figure)
 
 
 def place(report: Report, rows: Iterable[Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from .drawing import place, pyplot
@@ -103,12 +104,6 @@ def ladder_figure(report: Report) -> Figure:
         figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=10.5)
         gain = "Gain: over the level below."
         notes = [text for text in (gain, _left_out(report), place(report, report.results)) if text]
-        wrapped = "\n".join(line for text in notes for line in _wrapped(text))
+        wrapped = "\n".join(line for text in notes for line in textwrap.wrap(text, 70))
         figure.supxlabel(wrapped, fontsize=9.5, color="#555555", ha="left", x=0.02)
     return figure
-
-
-def _wrapped(text: str) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, 70)

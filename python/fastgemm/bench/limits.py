@@ -5,20 +5,8 @@ from __future__ import annotations
 import torch
 
 from .. import _introspect
-from .._gpus import find_gpu
+from .._gpus import HOPPER, computed_in, find_gpu
 from .problems import Problem, dtype_name
-
-# Multiply-adds of a Hopper multiprocessor in a cycle, without its tensor cores. 16-bit types are computed in
-# float32; dp4a does four int8 products at once; an int64 product is three of 32 bits, one of them twice as wide.
-HOPPER_MULTIPLY_ADDS = {
-    torch.float64: 64,
-    torch.float32: 128,
-    torch.float16: 128,
-    torch.bfloat16: 128,
-    torch.int32: 64,
-    torch.int64: 16,
-    torch.int8: 256,
-}
 
 
 def fma_peak(dtype: torch.dtype, threads: int) -> float | None:
@@ -37,7 +25,7 @@ def gpu_fma_peak(dtype: torch.dtype, sm_clock_mhz: float | None) -> float | None
         return None
     clock = _introspect.gpu_properties()["clock"] if sm_clock_mhz is None else sm_clock_mhz * 1e6
     cycles = properties.multi_processor_count * clock
-    return 2 * HOPPER_MULTIPLY_ADDS[dtype] * cycles
+    return 2 * HOPPER.results_per_cycle[computed_in(dtype_name(dtype))] * cycles
 
 
 def gpu_tensor_peak(problem: Problem) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .drawing import place, pyplot
+from .drawing import place, pyplot, write
 from .ladder_plots import RUNG, TORCH, ladder_figure
 from .records import Report
 
@@ -62,14 +62,8 @@ def draw(report: Report) -> Figure:
 
 def save(report: Report, path: Path, make: Callable[[Any], Figure] = draw) -> list[Path]:
     """Draws a report to ``path``, or, when that has no known suffix, to path.png and path.svg; returns those."""
-    figure = make(report)
     paths = (
         [path] if path.suffix in SUFFIXES else [path.with_name(path.name + suffix) for suffix in SUFFIXES[:2]]
     )
-    for target in paths:
-        metadata: dict[str, str | None] = {"Title": f"fastgemm {report.command}"}
-        if target.suffix == ".svg":
-            metadata.update({"Date": None, "Description": f"data {fingerprint(report)}"})
-        figure.savefig(target, dpi=150, metadata=metadata)
-    pyplot().close(figure)
+    write(make(report), paths, f"fastgemm {report.command}", f"data {fingerprint(report)}")
     return paths

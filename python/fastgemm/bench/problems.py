@@ -20,14 +20,9 @@ from .._errors import result_dtype
 from .._typing import Precision
 
 Call = Callable[[], Tensor]
-ARITHMETIC = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "int8": torch.int8,
-    "int32": torch.int32,
-    "int64": torch.int64,
+ARITHMETIC: dict[str, torch.dtype] = {
+    name: getattr(torch, name)
+    for name in ("float64", "float32", "float16", "bfloat16", "int8", "int32", "int64")
 }
 MOVABLE = {**ARITHMETIC, "complex128": torch.complex128}
 LAYOUTS = ("NN", "NT", "TN", "TT")

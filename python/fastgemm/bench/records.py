@@ -16,7 +16,6 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any, TextIO
 
 from .._typing import Op
@@ -26,12 +25,8 @@ from .timing import Interleaved, Summary
 
 FORMAT = 2
 PROBLEM = ("op", "shape", "label", "dtype", "layout", "threads", "group", "precision")  # one line of a file
-SHARED = (
-    "unit",
-    "baseline",
-    "limit",
-    "limit_name",
-)  # further fields that the line has only once if all rows agree
+# Further fields that the line has only once if all rows agree.
+SHARED = ("unit", "baseline", "limit", "limit_name")
 SENSED = ("sm_clock_mhz", "power_w")  # the sensors' values that are stored, for calls that lasted a second
 
 
@@ -163,13 +158,18 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def dense(value: Any) -> str:
+    """JSON without spaces, which would be a twelfth of benchmarks/results."""
+    return json.dumps(value, separators=(",", ":"))
+
+
 def as_text(head: dict[str, Any], tables: dict[str, tuple[Sequence[Any], Sequence[str]]], raw: bool) -> str:
     """JSON with a line for each entry of the head and for each problem. ``tables``: rows, and which of their
     fields are the problem."""
-    entries = [f" {json.dumps(name)}: {json.dumps(_short(value, raw))}" for name, value in head.items()]
+    entries = [f" {dense(name)}:{dense(_short(value, raw))}" for name, value in head.items()]
     for name, (rows, key) in tables.items():
-        lines = ",\n".join(json.dumps(_short(problem, raw)) for problem in _problems(rows, key, raw))
-        entries.append(f' "{name}": [\n{lines}\n ]' if lines else f' "{name}": []')
+        lines = ",\n".join(dense(_short(problem, raw)) for problem in _problems(rows, key, raw))
+        entries.append(f' "{name}":[\n{lines}\n ]' if lines else f' "{name}":[]')
     return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
@@ -214,34 +214,6 @@ def _short(value: Any, raw: bool) -> Any:
     if isinstance(value, dict):
         return {name: _short(each, raw) for name, each in value.items()}
     return [_short(each, raw) for each in value] if isinstance(value, (list, tuple)) else value
-
-
-def read_head(path: Path) -> dict[str, Any]:
-    """Reads a file that ``as_text`` wrote. Raises ValueError for any other file."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-        raise ValueError(f"{path}: not a fastgemm report of format {FORMAT}")
-    return data
-
-
-def rows_of(problems: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for problem in problems:
-        rows = problem.pop("rows", [{}])
-        yield from ({**problem, **row} for row in rows)
-
-
-def read_report(path: Path) -> Report:
-    """Reads what ``Report.to_json`` wrote. Raises ValueError for any other file."""
-    data = read_head(path)
-    return Report(**data | {"results": [_measurement(row) for row in rows_of(data["results"])]})
-
-
-def _measurement(row: dict[str, Any]) -> Measurement:
-    for name in ("seconds", "speedup", "back_to_back"):
-        if row.get(name):
-            row[name] = Summary.around(*row[name]) if isinstance(row[name], list) else Summary(**row[name])
-    shape = tuple(row.get("shape", ()))
-    return Measurement(**{"label": label_of(shape, row.get("layout", "")), **row, "shape": shape})
 
 
 def select(rows: Iterable[Measurement], **wanted: Any) -> list[Measurement]:

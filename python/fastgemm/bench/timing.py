@@ -66,11 +66,6 @@ class Summary:
         q1, _, q3 = statistics.quantiles(values, n=4, method="inclusive")
         return cls(statistics.median(values), q1, q3, min(values), tuple(values))
 
-    @classmethod
-    def around(cls, median: float, spread: float) -> Summary:
-        """Makes a summary from its values in a file."""
-        return cls(median, median * (1 - spread), median * (1 + spread))
-
     def scaled(self, factor: float) -> Summary:
         """The summary of ``factor`` times the samples."""
         median, q1, q3, least = (factor * value for value in (self.median, self.q1, self.q3, self.least))
@@ -101,10 +96,6 @@ class Interleaved:
     def speedup(self, name: str, over: str) -> Summary:
         """How many times faster ``name`` is than ``over``, round by round."""
         return Summary.of([r[over] / r[name] for r in self.rounds if name in r and over in r])
-
-
-def _power_of_two_at_most(x: float) -> int:
-    return 1 << max(0, math.floor(math.log2(max(x, 1.0))))
 
 
 def interleave(
@@ -147,7 +138,7 @@ def interleave(
             return rounds
         least = min_rounds if t < SLOW else 2
         count = max(budget / max(t + timer.overhead, min_sample), least)
-        return _power_of_two_at_most(min(count, max_rounds))
+        return 1 << math.floor(math.log2(max(min(count, max_rounds), 1.0)))
 
     counts = {name: samples_of(estimates[name]) for name in calls}
     repeats = {name: max(1, math.ceil(min_sample / max(estimates[name], 1e-9))) for name in calls}

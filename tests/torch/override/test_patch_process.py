@@ -71,7 +71,7 @@ with pytest.raises(RuntimeError, match="ZeroDivisionError"):
 """,
     "a kernel that autocast calls raises": """
 from fastgemm._ops import autocast as _autocast
-_autocast.operands = stop
+_autocast._lower = stop
 with torch.autocast("cpu"), pytest.raises(Stop):
     torch.ops.fastgemm.gemm(a, b)  # the bare ops have kernels in C++ where there is a library for this torch
 """,

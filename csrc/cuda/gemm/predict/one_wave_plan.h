@@ -3,12 +3,12 @@
 // runs.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
 #include "core/gpu.h"
+#include "core/min_max.h"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::plans {

@@ -5,7 +5,6 @@
 // `narrow` and bf16x6_fused.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -13,6 +12,7 @@
 #include <span>
 
 #include "core/gpu.h"
+#include "core/min_max.h"
 
 namespace fastgemm::plans {
 
