@@ -10,18 +10,24 @@ predictions. A chosen kernel that was too slow to be measured counts as HOPELESS
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
+import random
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fastgemm import _introspect
+from fastgemm._choice.fit import corrections, fit, predict
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import H200, LIBRARY, points_of
+from fit_costs import DATA, GRAPHS, H200, LIBRARY, points_of, rows_in_graphs
 from static_tables.series import HOPELESS
 
 ROWS = [row for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cuda")]
 LEVELS = {row["name"]: row["level"] for row in ROWS}
+FOLDS = 5
 FAR, TOO_FAR = 1.15, 1.4  # chosen / best
 
 
@@ -33,8 +39,7 @@ class Quality:
     free: list[tuple[float, str]] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
 
-    def add(self, problem: tuple, seconds: dict[str, float], gpu: dict[str, Any]) -> None:
-        predicted = dict(_introspect.predictions(problem, gpu))
+    def add(self, problem: tuple, seconds: dict[str, float], predicted: dict[str, float]) -> None:
         name = "x".join(map(str, problem[3:6])) + " " + "".join("NT"[t] for t in problem[6:])
         level6 = {k: s for k, s in predicted.items() if LEVELS.get(k) == 6}
         self.errors += [
@@ -64,20 +69,46 @@ class Quality:
 def qualities(path: Path, gpu: dict[str, Any]) -> dict[str, Quality]:
     found: dict[str, Quality] = {}
     for series, problem, seconds in points_of(path):
-        found.setdefault(series, Quality()).add(problem, seconds, gpu)
+        predicted = dict(_introspect.predictions(problem, gpu))
+        found.setdefault(series, Quality()).add(problem, seconds, predicted)
     return found
+
+
+def held_out() -> Quality:
+    """The bfloat16 products of GRAPHS, each predicted without those of its fold."""
+    points = [point[1:] for point in points_of(DATA / GRAPHS) if point[0] == "bfloat16"]
+    fold = random.Random(FOLDS).choices(range(FOLDS), k=len(points))
+    place = np.array([_introspect.place(problem) for problem, _ in points])
+    squared = ((place[:, None, :] - place[None, :, :]) ** 2).sum(axis=2)
+    predicted: list[dict[str, float]] = [{} for _ in points]
+    kernels = [LIBRARY, *(name for name in rows_in_graphs() if LEVELS[name] == 6)]
+    for kernel, each in itertools.product(kernels, range(FOLDS)):
+        timed = [i for i, (_, seconds) in enumerate(points) if kernel in seconds]
+        known, asked = ([i for i in timed if (fold[i] == each) == out] for out in (False, True))
+        counts = {i: _introspect.counts(kernel, points[i][0], H200) for i in timed}
+        costs = fit([counts[i] for i in known], [points[i][1][kernel] for i in known])
+        off = np.array([math.log(points[i][1][kernel] / predict(counts[i], costs)) for i in known])
+        for i, corrected in zip(asked, corrections(squared[np.ix_(asked, known)], off), strict=True):
+            predicted[i][kernel] = predict(counts[i], costs) * math.exp(corrected)
+    quality = Quality()
+    for (problem, seconds), times in zip(points, predicted, strict=True):
+        quality.add(problem, {k: t for k, t in seconds.items() if k in times}, times)
+    return quality
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("files", type=Path, nargs="*")
+    parser.add_argument("--held-out", action="store_true", help=f"each product of {GRAPHS} from the others")
     parser.add_argument("--worst", type=int, default=0, help="how many of the worst choices to print")
     parser.add_argument("--multiprocessors", type=int, default=H200["multiprocessors"])
     parser.add_argument("--portable", action="store_true", help="the source path without wgmma")
     options = parser.parse_args()
     gpu = {**H200, "multiprocessors": options.multiprocessors, "wgmma": not options.portable}
+    if options.held_out:
+        print(f"{GRAPHS}, held out: {held_out().line()}")
     for path in options.files:
         print(path)
         for series, quality in qualities(path, gpu).items():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
-from check_choices import qualities
+from check_choices import held_out, qualities
 from fastgemm import _introspect, tuning
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import DATA, H200
+from fit_costs import DATA, H200, HALF
 from reference import assert_right, expected_gemm, needs_simulator
 
 pytestmark = needs_simulator
@@ -26,11 +26,18 @@ def ran(gpu: str, dtype: torch.dtype = torch.float32, **choice: object) -> str:
 @pytest.mark.parametrize(("file", "wgmma"), [("h200.json", True), ("h200_portable.json", False)])
 def test_what_is_picked_was_measured_to_be_fast(file, wgmma):
     found = qualities(DATA / file, {**H200, "wgmma": wgmma})
-    assert found.keys() == {"float64", "float32", "tf32", "float16", "bfloat16", "int8", "int32"}
+    assert found.keys() == {"float64", "float32", "tf32", "int8", "int32"} | (set() if wgmma else set(HALF))
     for series, quality in found.items():
         for ratios, allowed in ((quality.level6, LEVEL_6), (quality.free, FREE)):
             assert len(ratios) > 250
             assert geometric_mean([ratio for ratio, _ in ratios]) <= allowed, series
+
+
+def test_products_of_16_bits_are_chosen_well_from_other_products():
+    found = held_out()
+    assert len(found.free) > 1000
+    assert geometric_mean([ratio for ratio, _ in found.level6]) <= LEVEL_6
+    assert geometric_mean([ratio for ratio, _ in found.free]) <= FREE
 
 
 @pytest.mark.parametrize(

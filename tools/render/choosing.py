@@ -9,12 +9,12 @@ from typing import Any
 
 import check_cpu_choices
 import fit_cpu_costs
-from check_choices import qualities
+from check_choices import held_out, qualities
 from fastgemm import _introspect
 from fastgemm.bench.formatting import percent
 from fastgemm.bench.records import select
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import DATA, H200, PATHS, points_of
+from fit_costs import DATA, GRAPHS, H200, PATHS, points_of
 from points import read_points
 
 from .groups import BEST, COUNT, LEAST, LIBRARY, MEAN, NAME, Group
@@ -118,7 +118,8 @@ def quality() -> str:
         for path, file in PATHS.items()
         for series, found in qualities(DATA / file, {**GPU, "wgmma": path == "hopper"}).items()
     ]
-    return "\n\n".join([QUALITY.text(lines), *map(_place, PATHS.values())])
+    lines.append(("sm_90a, in CUDA graphs, held out", "bfloat16", held_out()))
+    return "\n\n".join([QUALITY.text(lines), *map(_place, [*PATHS.values(), GRAPHS])])
 
 
 def of_cpus() -> str:

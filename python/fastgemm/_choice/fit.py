@@ -45,7 +45,7 @@ def predict(counts: Sequence[float], costs: Sequence[float]) -> float:
     return math.fsum(count * cost for count, cost in zip(counts, costs, strict=True))
 
 
-def _corrections(squared: Any, off: Any) -> Any:
+def corrections(squared: Any, off: Any) -> Any:
     """Estimates other points from measured ones, as library.cpp does. ``squared``: distances, a row for each."""
     import numpy as np
 
@@ -68,7 +68,7 @@ def thin(places: Sequence[Sequence[float]], off: Sequence[float], count: int) ->
     squared = ((place[:, None, :] - place[None, :, :]) ** 2).sum(axis=2)
     kept = [int(np.argmin(squared.sum(axis=1).round(3)))]
     while len(kept) < count:
-        error = np.abs(_corrections(squared[:, kept], errors[kept]) - errors)
+        error = np.abs(corrections(squared[:, kept], errors[kept]) - errors)
         error[kept] = -1
         room = min(max(1, (count - len(kept)) // 6), count - len(kept))
         chosen: list[int] = []
