@@ -18,7 +18,7 @@
 // C. For float32 a part has at most 2^14 values of k, which bf16x6 sums in one launch. C is computed in
 // panels, so that their residues take at most 4 GiB.
 #include "cuda/available.h"
-#include "cuda/gemm/launchers.h"
+#include "cuda/gemm/parts/residues/bytes.cuh"
 #include "cuda/gemm/parts/residues/cut.cuh"
 #include "cuda/gemm/parts/residues/fallback.cuh"
 #include "cuda/gemm/parts/residues/join.cuh"
@@ -146,7 +146,7 @@ void multiply_one_by_one(const Sources<T>& sources, const Selection& selection, 
     workspace.begin_again();
     p.a = {a.residues + i * reduce.m * padded, padded, 1, 0};
     p.b = {b.residues + i * reduce.n * padded, 1, padded, 0};
-    gemm_mma_sync(p, workspace);
+    multiply_bytes(gemm_of<int8_t>(p), workspace);
     reduce.index = i, reduce.reduction = {system.modulus[i], system.reciprocal[i]};
     launch<reduce_kernel>("reduce_residues", {dim3(unsigned(blocks)), dim3(kSumThreads)}, context)(reduce);
   }

@@ -13,6 +13,7 @@
 // than a third stage.
 //
 // On Hopper mma.sync reaches at most two thirds of wgmma's rate (docs/tensor_cores.md).
+#include "cuda/gemm/parts/residues/bytes.cuh"
 #include "cuda/gemm/parts/storage_element.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 
@@ -68,6 +69,11 @@ void launch_mma_sync(const Gemm<Storage>& g, int batch, const Sharing& sharing, 
 }
 
 }  // namespace
+
+void residues::multiply_bytes(const Gemm<int8_t>& g, Context& context) {
+  with_stages<kStageBytes>(
+      [&]<int STAGES>() { launch_mma_sync<Tiles<STAGES>, int8_t>(g, 1, Sharing{2}, {}, context); });
+}
 
 void gemm_mma_sync(const GemmProblem& problem, Context& context) {
   with_stages<kStageBytes>([&]<int STAGES>() {
