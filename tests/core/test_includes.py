@@ -15,14 +15,15 @@ OWN = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FOREIGN = re.compile(r"^\s*#\s*include\s*<((?:torch|ATen|c10|nanobind)/[^>]+|Python\.h)>", re.MULTILINE)
 INCLUDES = {str(path.relative_to(CSRC)): OWN.findall(path.read_text(encoding="utf-8")) for path in SOURCES}
 
-# Each folder, and those that it may include. core knows kernels only through the table.
+# Each folder, and those that it may include. core and strategies know kernels only through the table.
 MAY_INCLUDE = {
     "core": set(),
+    "strategies": {"core"},
     "cpu": {"core"},
     "cuda": {"core"},
     "library": {"core", "cpu", "cuda"},
     "simt": {"core", "cpu", "cuda"},
-    "torch": {"core", "cuda", "library"},
+    "torch": {"core", "cuda", "library", "strategies"},
     "python": {"core", "cpu", "cuda", "library", "simt", "torch"},
 }
 # On the host the simulator stands in for CUDA, whose headers cuda/device includes on the device.

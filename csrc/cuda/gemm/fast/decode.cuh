@@ -46,6 +46,10 @@ bool stores_pairs(const Result<T>& r, int batch) {
          (batch == 1 || r.batch_stride % 2 == 0);
 }
 
+// Computes a product of few rows with the bits of wgmma_specialized (invariant.cu): 16-bit types, and tf32
+// without scales whose weights lie along k. Returns false, and launches nothing, for any other product.
+bool multiply_few_rows(const GemmProblem&, Context&);
+
 // Computes float32 products of few rows with the bits of bf16x6 (decode_planes.cu). Only for a k that bf16x6
 // sums in one launch.
 void decode_by_planes(const Gemm<float>&, int batch, Context&);

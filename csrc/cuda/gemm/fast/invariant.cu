@@ -1,30 +1,15 @@
-// Products in which the bits of a row of C do not depend on the other rows, nor on how many there are
-// (docs/invariant.md). No tile is shared by blocks: one block makes each sum, from the first k to the last.
-// The kernels differ in how they keep all multiprocessors busy where C has few rows:
+// The kernel of wgmma_specialized for few rows, where the bits of a row of C must not depend on the others
+// (docs/invariant.md, GemmProblem::invariant). No tile is shared by blocks: one block makes each sum, from
+// the first k to the last, in the order of wgmma_specialized's tiles.
 //
-//   types                    few rows                  more rows
-//   float16, bfloat16        decode_kernel, below      wgmma_specialized without stream-K
-//   float32                  decode_planes.cu          bf16x6 with chunks that k alone fixes (scheme.cuh)
-//   float32 as tf32          decode_kernel             wgmma_specialized without stream-K
-//   float64                  dmma without stream-K
-//   integers                 whichever row is fastest: their sums are exact
-//
-// On GPUs without wgmma, mma_sync computes the first and the third of these. All kernels of a type add the
-// products of a sum in the same order: each instruction takes the next 32 bytes of k, whatever the width of
-// the tile. (PTX does not promise that instructions of 64 x 32 and of 64 x 256 sums round alike. On an H200
-// they do: tests/kernels/test_invariant.py.)
-//
-// decode_kernel: a decoding step is bound by reading B, the weights, once, and a multiprocessor reads only at
+// A decoding step is bound by reading B, the weights, once, and a multiprocessor reads only at
 // its share of the bandwidth. So each multiprocessor gets one tile of (64, N) sums, and N is small enough for
 // all of them to have work. Boxes of A have as many rows as C, rounded up to a multiple of 8: on an H200 the
 // TMA takes longer to fill rows beyond the matrix with zeros than to load rows. The remaining rows of a stage
 // are multiplied, too, but their sums are never stored. They are cleared once, because checkers report reads
 // of uninitialized memory.
-#include "cuda/available.h"
 #include "cuda/gemm/fast/decode.cuh"
-#include "cuda/gemm/launchers.h"
 #include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/launch_row.h"
 #include "cuda/gemm/parts/main_loop.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"
@@ -197,50 +182,20 @@ void launch_decode(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
   }
 }
 
-void gemm_half(const GemmProblem& p, Context& context) {
-  const GemmProblem rows = by_rows(p);
-  if (!cuda::has_wgmma()) return gemm_mma_sync(p, context);
-  if (!plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors()))
-    return gemm_wgmma_specialized(p, context);
-  run_gemm<Half, BFloat16>(
-      p, context, [&](const auto& g, int batch) { launch_decode(g, batch, rows.epilogue, context); });
-}
-
-// The general kernel takes products with weights along n, with scales or with c, however few rows there are.
-void gemm_tf32(const GemmProblem& p, Context& context) {
-  const GemmProblem rows = by_rows(p);
-  if (!cuda::has_wgmma()) return gemm_mma_sync(p, context);
-  const bool plain = rows.alpha == 1.0 && rows.beta == 0.0, along_k = rows.k > 1 && rows.b.row_stride == 1;
-  if (!plain || !along_k || !plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors()))
-    return gemm_wgmma_specialized(p, context);
-  run_gemm<float>(p, context,
-                  [&](const auto& g, int batch) { launch_decode(g, batch, rows.epilogue, context); });
-}
-
-void gemm_float(const GemmProblem& p, Context& context) {
-  if (p.precision == Precision::tf32) return gemm_tf32(p, context);
-  const GemmProblem rows = by_rows(p);
-  if (beyond_bf16x6(p)) return gemm_vectorized(p, context);
-  if (!cuda::has_wgmma() || !plans::takes_plane_decode(rows.m, rows.k)) return gemm_bf16x6(p, context);
-  run_gemm<float>(p, context, [&](const Gemm<float>& g, int batch) { decode_by_planes(g, batch, context); });
+bool takes(const GemmProblem& rows, const GemmProblem& p) {
+  if (!plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors())) return false;
+  if (p.type != DType::f32) return fuses_half(p);
+  return rows.alpha == 1.0 && rows.beta == 0.0 && rows.k > 1 && rows.b.row_stride == 1;
 }
 
 }  // namespace
 
-void gemm_invariant(const GemmProblem& problem, Context& context) {
-  GemmProblem p = problem;
-  p.invariant = true;
-  switch (p.type) {
-    case DType::f16:
-    case DType::bf16:
-      return gemm_half(p, context);
-    case DType::f32:
-      return gemm_float(p, context);
-    case DType::f64:
-      return gemm_dmma(p, context);
-    default:
-      launch_fastest_row(p, context);
-  }
+bool multiply_few_rows(const GemmProblem& p, Context& context) {
+  const GemmProblem rows = by_rows(p);
+  if (!takes(rows, p)) return false;
+  run_gemm<float, Half, BFloat16>(
+      p, context, [&](const auto& g, int batch) { launch_decode(g, batch, rows.epilogue, context); });
+  return true;
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

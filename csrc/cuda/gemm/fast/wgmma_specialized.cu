@@ -19,6 +19,7 @@
 // scarce. The compiler keeps it there only if no branch of the main loop depends on the length of a part.
 // Hence work is counted in chunks of at least four stages. From 4096 on the tensor cores are busy nearly all
 // the time, and power is the limit (docs/tensor_cores.md).
+#include "cuda/gemm/fast/decode.cuh"
 #include "cuda/gemm/parts/box_store.cuh"
 #include "cuda/gemm/parts/boxes.cuh"
 #include "cuda/gemm/parts/chunks.cuh"
@@ -389,6 +390,7 @@ void gemm_tiles(const Gemm<Storage>& problem, int batch, bool lower, bool mirror
 }  // namespace
 
 void gemm_wgmma_specialized(const GemmProblem& given, Context& context) {
+  if (given.invariant && multiply_few_rows(given, context)) return;
   const GemmProblem problem = with_row_as_bias(given);
   run_with_storage<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
     gemm_tiles<T>(g, batch, problem.triangle == 1, mirrors_in_boxes(problem),
