@@ -1,13 +1,13 @@
-# Two commands do everything on a fresh machine: `make ladder` runs the main job, `make test` the tests.
-# Each makes its own virtual environment in .venv, once. `make` alone lists the targets, by the text behind
-# each `##`, and the variables, by the lines of this comment.
+# Two commands do everything on a fresh machine: `make ladder` runs the main job, `make test` the tests. The first one
+# makes the virtual environment .venv. `make` alone lists the targets and the variables. It reads the targets from the
+# texts after `##`, and the variables from this comment.
 #
 #   PYTHON=python3.12    the interpreter that .venv is made with
 #   TORCH=torch==2.13.0  what to install as torch; TORCH=/path/to/torch.whl or another version work too
 #   FASTGEMM_CUDA=1      build the CUDA kernels (auto, 0 or 1)
 #   ARGS="-k transpose"  more words for the command that the target runs
 #   WORKERS=8            processes that share the tests
-#   KERNEL=tiled         of make sim, with OP=transpose or OP=add for kernels of these, and SHAPE="256 256 256"
+#   KERNEL=tiled         for make sim, with OP=transpose or OP=add if the kernel is one of these, and SHAPE="256 256 256"
 
 PYTHON ?= python3
 TORCH  ?= torch==2.13.0
@@ -15,16 +15,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
 
-# Threads that may move sometimes share a core, which halves every rate for a while, torch's and ours.
+# Threads that are not pinned sometimes share a core. This halves all rates for a while, torch's included.
 PINNED := OMP_PROC_BIND=true
 
-# pip says nothing of its own new versions, nor that it runs as root. On a terminal it shows how far it is, as ninja does;
-# make sets the variable there.
+# pip prints no messages about its own new versions or about running as root. On a terminal, pip and ninja show their
+# progress; make sets MAKE_TERMOUT there.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 QUIET := $(if $(MAKE_TERMOUT),,--quiet)
 
-# What the compiled libraries are made of: a change of any of them builds again.
+# The sources of the compiled libraries. If one of them changes, the libraries are built again.
 SOURCES := $(shell find csrc -type f 2>/dev/null) CMakeLists.txt setup.py pyproject.toml tools/build_backend.py
 
 .DEFAULT_GOAL := help
@@ -37,16 +37,16 @@ help:  ## list the targets and the variables, as plain make does
 	@echo
 	@sed -nE 's/^#   ([A-Z_]+=)/  \1/p' $(firstword $(MAKEFILE_LIST))
 
-# The library and the commands are all that these two need. What the simulator and patches need, which takes longer to
-# compile, is built for the other targets, or by `make .venv/.installed`.
+# `make ladder` needs only the library and the commands. The simulator and the override library take longer to compile;
+# the other targets and `make .venv/.installed` build them.
 LIBRARY := $(or $(wildcard $(VENV)/.installed),$(VENV)/.library)
 
 ladder: $(LIBRARY)  ## check and time every level here, with a table, a plot and JSON
 	$(PINNED) $(BIN)/fastgemm ladder $(ARGS)
 
-# Processes that share the tests; a part of them is not worth a second. Each starts with tests that lie together, which
-# share what their modules set up, and takes half of what another has left when it has none. Threads that wait sleep, or
-# they would take the other process's cores.
+# Processes that share the tests. With ARGS there is one process, because few tests do not need a second. Each process
+# starts with adjacent tests, which share their modules' fixtures. A process without tests takes half of another's
+# remaining tests. Waiting threads sleep (OMP_WAIT_POLICY), to leave the cores to the other process.
 WORKERS ?= $(if $(ARGS),0,2)
 SHARED  := -n $(WORKERS) --dist worksteal
 
@@ -60,11 +60,11 @@ notebooks: $(VENV)/.installed  ## run the notebooks and write their outputs; one
 test-notebooks: $(VENV)/.installed  ## run the notebooks and write nothing
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest $(SHARED) --nbmake --nbmake-timeout=300 --durations=0 --durations-min=1 notebooks
 
-# What the simulator must find: kernels that commit faults, and faults planted in copies of those of csrc/cuda. They link
-# what the package was built of.
+# The simulator must find the faults of faulty kernels, and faults planted in copies of the kernels of csrc/cuda. These
+# programs link the object files of the package.
 faults: export PATH := $(CURDIR)/$(BIN):$(PATH)
 faults: BUILD = build/cmake-$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')
-faults: $(VENV)/.installed  ## run what the simulator must find: faulty kernels (a part of make test)
+faults: $(VENV)/.installed  ## check that the simulator finds the faults of faulty kernels (a part of make test)
 	cmake -S . -B $(BUILD) -DFASTGEMM_TESTS=ON >/dev/null
 	cmake --build $(BUILD) --parallel --target instrumented
 	ctest --test-dir $(BUILD) --label-regex instrumented --output-on-failure --parallel $$(nproc)
@@ -79,15 +79,15 @@ sim: $(VENV)/.installed  ## check and explain one CUDA kernel without a GPU: KER
 bench: $(VENV)/.installed  ## time problems against torch: ARGS="--preset squares"
 	$(PINNED) $(BIN)/fastgemm bench $(ARGS)
 
-# For every Python since 3.10 and every torch that tools/torch_headers.py names, without a compiler. The first time pip
-# downloads those but the installed one, 530 MB each. ARGS=cpu: that without CUDA alone.
+# Wheels need no compiler, and serve every Python since 3.10 and every torch that tools/torch_headers.py names. The
+# first time, pip downloads each torch except the installed one, 530 MB each. ARGS=cpu: only the wheel without CUDA.
 wheels: $(VENV)/.installed  ## build wheels for release and try them, in dist/: without CUDA and with CUDA 13
 	rm -f dist/fastgemm-*.whl
 	tools/build_wheels.sh $(ARGS)
 	tools/check_wheels.sh dist/fastgemm-*.whl
 
-# The site, in build/site: needs neither torch nor a build of the package. Any warning fails it (mkdocs.yml), but only if
-# it is printed: no --quiet.
+# The site is built in build/site and needs neither torch nor a build of the package. Any warning is an error
+# (mkdocs.yml), but only if it is printed, so there is no --quiet.
 docs: $(VENV)/.docs  ## build the site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "$(CURDIR)/build/site/index.html"
@@ -107,9 +107,9 @@ types: $(VENV)/.lint  ## check the types of the package and of calls (a part of 
 	$(BIN)/mypy
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=python $(BIN)/basedpyright --verifytypes fastgemm --ignoreexternal
 
-# Host code alone: the CPU kernels are written in vectors of GCC's, and kernels for GPUs are nvcc's.
+# Checks only host code: the CPU kernels use GCC's vector types, and only nvcc compiles kernels for GPUs.
 tidy: BUILD = build/cmake-$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')
-tidy: $(VENV)/.installed  ## find what is nearly always a fault in C++, by clang-tidy, in minutes
+tidy: $(VENV)/.installed  ## find likely faults in C++ by clang-tidy, in minutes
 	$(BIN)/python -m pip install --quiet 'clang-tidy==23.1.4'
 	$(BIN)/run-clang-tidy.py -p $(BUILD) -clang-tidy-binary $(BIN)/clang-tidy -quiet \
 	  '/csrc/(core|library|python|simt|torch)/|/csrc/cuda/.*cpp$$|/csrc/cpu/gemm/predict/|/override.*/Unity/'
@@ -131,11 +131,11 @@ $(VENV)/.docs: docs/requirements.txt | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.torch: | $(VENV)/.made
-	@echo "fastgemm: installing $(TORCH) into $(VENV), once; what has to be downloaded takes minutes"
+	@echo "fastgemm: installing $(TORCH) into $(VENV), once; downloads take minutes"
 	$(BIN)/python -m pip install $(QUIET) '$(TORCH)' numpy
 	@touch $@
 
-# pip hides what the build says, so that compiles first, and pip finds everything made.
+# pip hides the build's output. So setup.py compiles first, and pip has nothing left to compile.
 define INSTALL
 	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'nanobind>=2.9'
 	$(BIN)/python setup.py $(QUIET) build_ext --inplace

@@ -1,29 +1,29 @@
-"""Builds the C++ libraries with CMake and ninja; everything else stands in pyproject.toml.
+"""Builds the C++ libraries with CMake and ninja. All other settings are in pyproject.toml.
 
 Environment:
-    FASTGEMM_CUDA        auto (default), 0 or 1: whether to build the CUDA kernels. auto builds them where nvcc
-                         is installed and the torch found is a CUDA build or a GPU is visible.
-    FASTGEMM_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES, or release: 80;90a-real;100-real;120-real, which serve every
-                         GPU since 8.0. Default: those of the GPUs found, else release. 90-real is, on a GPU of
-                         9.0, the code of all the others (csrc/cuda/architectures.cmake).
+    FASTGEMM_CUDA        auto (default), 0 or 1: whether to build the CUDA kernels. auto builds them if nvcc is
+                         installed, and if the torch found is a CUDA build or a GPU is visible.
+    FASTGEMM_CUDA_ARCHS  as CMAKE_CUDA_ARCHITECTURES, or release: 80;90a-real;100-real;120-real, which serve
+                         every GPU since 8.0. Default: those of the GPUs found, else release. On a GPU of 9.0,
+                         90-real gives the code that all other GPUs run (csrc/cuda/architectures.cmake).
     FASTGEMM_SIMT        0 leaves out the simulator of the CUDA kernels (default 1).
-    FASTGEMM_OVERRIDE    0 leaves out the library of overrides: for a torch whose C++ interface it does not know.
+    FASTGEMM_OVERRIDE    0 leaves out the override library, for a torch whose C++ interface it does not support.
     FASTGEMM_OVERRIDE_TORCHES
-                         folders of further versions of torch, or of their headers, separated by ';': a library of
-                         overrides (csrc/torch/override) is built for each, besides that for the torch found.
-                         tools/torch_headers.py prints those of a release.
-    FASTGEMM_PYTHONS     further interpreters to build the Python modules for, separated by ';': with this one
-                         3.10, 3.11 and one from 3.12 on, for a wheel that serves every Python.
-    FASTGEMM_TORCH_DIR   folder of the torch to build against in place of the installed one, with version.py,
-                         include/ and lib/libtorch_cpu.so: for another architecture (ARCH of
+                         folders of further versions of torch, or of their headers, separated by ';'. An override
+                         library (csrc/torch/override) is built for each of them and for the torch found.
+                         tools/torch_headers.py prints the folders for a release.
+    FASTGEMM_PYTHONS     further interpreters to build the Python modules for, separated by ';'. A wheel for every
+                         Python needs 3.10, 3.11 and one from 3.12 on, together with this one.
+    FASTGEMM_TORCH_DIR   folder of the torch to build against instead of the installed one. It has version.py,
+                         include/ and lib/libtorch_cpu.so. Builds for another architecture need it (ARCH of
                          tools/build_wheels.sh).
-    FASTGEMM_LABEL       a local version, the cpu of 0.1.0+cpu: tells two wheels of one version apart.
+    FASTGEMM_LABEL       a local version, such as cpu in 0.1.0+cpu. It distinguishes two wheels of one version.
     MAX_JOBS             parallel compile jobs.
 
-pip shows what is compiled, and how far it is, with -v alone; `python setup.py build_ext --inplace` always does,
-and an editable install finds its work done. --quiet before build_ext leaves out ninja's lines.
+pip shows the progress of the compilation only with -v. `python setup.py build_ext --inplace` always shows it, and
+an editable install after it has nothing left to compile. --quiet before build_ext leaves out ninja's lines.
 
-torch is found without importing it: its headers are all that the stable ABI needs.
+This file finds torch without importing it, because the stable ABI needs only torch's headers.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ ROOT = Path(__file__).parent.resolve()
 sys.path.insert(0, str(ROOT / "tools"))
 from long_description import long_description, repository  # noqa: E402
 
-# Machine code of 8.0 runs on 8.6 and 8.9, that of 10.0 on 10.3, of 12.0 on 12.1. The PTX of 8.0 is for the
-# rest: 8.7, 11.0 and what comes. csrc/cuda/architectures.h has the rules.
+# Machine code of 8.0 runs on 8.6 and 8.9, that of 10.0 on 10.3, and that of 12.0 on 12.1. All others (8.7, 11.0
+# and future ones) use the PTX of 8.0. csrc/cuda/architectures.h has the rules.
 RELEASE = ("80", "90a-real", "100-real", "120-real")
 
 
@@ -83,8 +83,8 @@ def gpu_capabilities() -> list[int]:
 
 
 def architecture_for(capability: int, known: set[int]) -> str:
-    """The one entry of FASTGEMM_CUDA_ARCHS that serves a GPU. One newer than nvcc runs the machine code of its
-    family's earlier members, or PTX."""
+    """The entry of FASTGEMM_CUDA_ARCHS that serves a GPU. A GPU newer than nvcc runs the machine code of an
+    earlier member of its family, or PTX."""
     if capability == 90:
         return "90a-real"
     family = [code for code in known if code // 10 == capability // 10 and code <= capability]
@@ -92,7 +92,7 @@ def architecture_for(capability: int, known: set[int]) -> str:
 
 
 def architectures(nvcc: str) -> str:
-    """What FASTGEMM_CUDA_ARCHS asks for, as CMake takes it."""
+    """The architectures that FASTGEMM_CUDA_ARCHS requests, in CMake's form."""
     asked = os.environ.get("FASTGEMM_CUDA_ARCHS", "")
     if asked not in ("", "release"):
         return asked
@@ -134,12 +134,12 @@ def version_of(python: str) -> tuple[int, int]:
     return major, minor
 
 
-# Of one core, with gcc 12 and nvcc 13: a C++ file, and a CUDA file for each architecture.
+# The time of one core, with gcc 12 and nvcc 13, for a C++ file and for one architecture of a CUDA file.
 CXX_SECONDS, CUDA_SECONDS = 3, 6
 
 
 def what_is_compiled(build: Path, jobs: int) -> str:
-    """How many files have no object yet, and about how long they take; of others ninja knows what changed."""
+    """The number of files without an object, and about how long they take. Ninja finds the other changes."""
     stored = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
     commands = [each["command"] for each in stored]
     new = [command for command in commands if not (build / re.search(r" -o (\S+)", command)[1]).exists()]
@@ -159,7 +159,7 @@ def what_is_compiled(build: Path, jobs: int) -> str:
 
 def run(command: list[str], environment: dict[str, str]) -> None:
     if subprocess.run(command, env=environment, check=False).returncode:
-        raise SystemExit(f"fastgemm: {Path(command[0]).name} failed; it says above why")
+        raise SystemExit(f"fastgemm: {Path(command[0]).name} failed; its output above says why")
 
 
 class CMakeBuild(build_ext):
@@ -171,7 +171,7 @@ class CMakeBuild(build_ext):
         torch = torch_dir()
         editable = self.editable_mode or self.inplace
         package = (ROOT / "python" if editable else Path(self.build_lib).resolve()) / "fastgemm"
-        # Python's own variable for a build whose wheel is for another architecture: that has a tree of its own.
+        # Python's variable for a wheel for another architecture. Such a build has its own folder.
         other = os.environ.get("_PYTHON_HOST_PLATFORM", "")
         build = ROOT / "build" / "-".join(filter(None, ("cmake", sys.implementation.cache_tag, other)))
         configure = [
@@ -194,11 +194,11 @@ class CMakeBuild(build_ext):
             f"-DFASTGEMM_OVERRIDE_TORCHES={os.environ.get('FASTGEMM_OVERRIDE_TORCHES', '')}",
             *cuda_options(torch),
         ]
-        # cmake and ninja of this environment come first, whether or not it is activated: older ones than CMake
-        # 3.25.2 do not know C++20 in CUDA.
+        # This environment's cmake and ninja come first, even if it is not activated: CMake before 3.25.2 does not
+        # support C++20 in CUDA.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         environment = {**os.environ, "PATH": path}
-        # A tree configured by another environment (pip's build isolation makes new ones) remembers its paths.
+        # The cache may hold paths of another environment: pip's build isolation makes new environments.
         (build / "CMakeCache.txt").unlink(missing_ok=True)
         cmake = configure[0] = shutil.which("cmake", path=path) or "cmake"
         run(configure, environment)
@@ -207,7 +207,7 @@ class CMakeBuild(build_ext):
         compile_all = [cmake, "--build", str(build), "--parallel", jobs]
         compile_all += [] if self.distribution.verbose else ["--", "--quiet"]
         run(compile_all, environment)
-        # One for a torch or a Python that this build is not for would be loaded there, into another libfastgemm.
+        # Another torch or Python would otherwise load an old library together with the new libfastgemm.
         for stale in package.glob("*.so"):
             stale.unlink()
         run([cmake, "--install", str(build)], environment)
@@ -230,7 +230,7 @@ class CMakeBuild(build_ext):
 
 
 class Wheel(bdist_wheel):
-    """Tags a wheel by the interpreters that its modules are for; nothing else in it knows one."""
+    """Tags a wheel by the interpreters of its modules. The rest does not depend on the interpreter."""
 
     def get_tag(self) -> tuple[str, str, str]:
         _, _, platform = super().get_tag()
@@ -243,7 +243,7 @@ class Wheel(bdist_wheel):
                 "fastgemm: a wheel for every Python needs 3.10, 3.11 and one from 3.12 on; with "
                 f"FASTGEMM_PYTHONS there are {there}"
             )
-        # abi3: what pip takes for this Python and all later ones, but for those without the interpreter's lock.
+        # pip installs an abi3 wheel for this Python and all later ones, except for free-threaded ones.
         return ("cp310" if further_pythons() else "cp312"), "abi3", platform
 
 

@@ -1,6 +1,6 @@
-"""Measures errors of float32 products, of each precision and of torch, against float64. It measures no times.
+"""Measures the errors of float32 products against float64, for each precision and for torch, and no times.
 
-    python benchmarks/accuracy.py                                      # as run.py accuracy, and writes nothing
+    python benchmarks/accuracy.py                                      # as run.py accuracy, but writes no file
     python benchmarks/accuracy.py --shape 3000x500x777 --kernel tiled --plot errors.svg
 
 Exit codes: 0 fine, 1 a result is wrong, 2 usage.
@@ -23,7 +23,7 @@ from studies.accuracy.table import show
 
 
 def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
-    """The usual contenders and the kernels named on the command line. Raises click.BadParameter."""
+    """The usual contenders, and the kernels that the command line names. Raises click.BadParameter."""
     known = [row for row in kernels("gemm", device, torch.float32) if row.available and row.level < 7]
     for wanted in names:
         options.check_kernel(
@@ -31,17 +31,17 @@ def _rivals(device: str, names: tuple[str, ...]) -> list[Contender]:
             "gemm",
             device,
             known,
-            f"is none that is held against torch in float32 on {device}",
+            f"is no kernel that can be compared with torch in float32 on {device}",
         )
     return contenders(device, names)
 
 
 @click.command(cls=options.CommandWithShapes)
 @click.option(options.SHAPE, "shapes", multiple=True, type=options.Shape(), help="M N K; may be repeated.")
-@click.option("--kernel", "names", multiple=True, help="One more kernel of float32; may be repeated.")
+@click.option("--kernel", "names", multiple=True, help="A further kernel of float32; may be repeated.")
 @options.device
 @options.threads
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="Of all operands. Default: a fresh one.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="Seed of all operands. Default: a fresh one.")
 @options.outputs
 @options.raw
 def main(

@@ -1,4 +1,4 @@
-"""Products: every kernel of the table and torch, by dtype and shape."""
+"""Times products by every kernel of the table and by torch, for several dtypes and shapes."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Transposed copies: every kernel of the table and torch, by element width and shape."""
+"""Times transposed copies by every kernel of the table and by torch, for several element widths and shapes."""
 
 import pytest
 import torch

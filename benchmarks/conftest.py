@@ -1,8 +1,8 @@
-"""Shared by the pytest-benchmark suites: pytest benchmarks/ --benchmark-only
+"""Helpers of the pytest-benchmark suites: pytest benchmarks/ --benchmark-only
 
 They time every available row of the kernel table, the fastest known choice (``best``) and torch. Each result
 is checked before it is timed. Sizes are small, so that the whole suite takes about a minute. ``fastgemm
-bench`` measures more precisely, interleaved with torch.
+bench`` measures more precisely, and in turns with torch.
 """
 
 from __future__ import annotations

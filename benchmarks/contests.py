@@ -1,5 +1,5 @@
-"""The parts of presets: contests. A contest is a problem and the calls that solve it, which are checked and
-timed in turns."""
+"""Presets consist of contests. A contest is a problem and the calls that solve it. The calls are checked, and
+then timed in turns."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Settings:
     """The settings of a preset.
 
     Attributes:
-        seconds: how long the preset may take in all.
-        budget: seconds for each call, of the preset grid in all; None: what ``seconds`` allows.
-        most: measures only this many of its first problems.
+        seconds: time limit of the whole preset.
+        budget: seconds for each call (for the preset grid: for all calls); None: what ``seconds`` allows.
+        most: measures only this many of the preset's first problems.
         seed: for random numbers; None: a fresh one.
         out: the folder of the results.
-        types: of the preset grid, by name; none: all of them. all: its problems, not a selection.
-        say: called with the rows of each problem; progress: called with what is measured and the share that
-        is done.
+        types: names of the types of the preset grid; empty: all types. all: measures all its problems.
+        say: called with the rows of each problem. progress: called with the current problem and the share
+        that is done.
     """
 
     device: str
@@ -61,8 +61,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Preset:
-    """``seconds``: its usual time, by device. ``obstacle``: why it cannot run. ``by_name``: it runs
-    only if it is named, since it takes long."""
+    """``seconds``: the usual time, by device. ``obstacle``: why the preset cannot run. ``by_name``: it runs only
+    if the command names it, because it takes long."""
 
     seconds: Mapping[str, float]
     measure: Callable[[Settings], Report]
@@ -76,10 +76,10 @@ class Contest:
 
     Attributes:
         calls: the calls, by contender's name.
-        baseline: the contender that ratios compare with, if it can run; beside: further ones to compare with.
+        baseline: ratios compare with this contender, if it can run. beside: further contenders to compare with.
         check: computes fields of a contender's row from its result: right, message, component_error, more.
-        operations: the number in one call; None: as of a product; 0: no rate is shown.
-        timed: False: only results are checked.
+        operations: the number of operations in one call; None: that of a product; 0: no rate is shown.
+        timed: if False, results are checked but not timed.
     """
 
     calls: Mapping[str, Callable[[], Tensor]]
@@ -117,7 +117,7 @@ class Contest:
         for key, value in self.check(name, result).items():
             setattr(row, key, value)
         if name == self.baseline:
-            row.role, row.right = "baseline", True  # the error of the baseline is not judged
+            row.role, row.right = "baseline", True  # the baseline's error is not checked
         return row
 
     def _time(self, rows: dict[str, Measurement], budget: float, timer: Timer) -> None:

@@ -1,4 +1,4 @@
-"""Reference values for results: sums in numpy's extended precision; for integers exact sums, which wrap."""
+"""Reference values: sums in numpy's extended precision, and for integers exact sums that wrap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from fastgemm.bench.checking import error_bound
 from torch import Tensor
 
-ROWS, COLUMNS = 8, 48  # of a result that are checked
+ROWS, COLUMNS = 8, 48  # the number of elements of a result that are checked
 
 
 def _extended(x: Tensor) -> np.ndarray:
@@ -28,7 +28,7 @@ def _double(x: np.ndarray) -> Tensor:
 
 
 class Exact:
-    """Some elements of a @ b. Sums are pairwise, so that 2^16 terms lose no more than 16 terms would."""
+    """Some elements of a @ b. Sums are pairwise, so 2^16 terms lose no more accuracy than 16 terms would."""
 
     def __init__(self, a: Tensor, b: Tensor):
         self._rows, self._columns = (
@@ -49,7 +49,7 @@ class Exact:
         return abs(_extended(self.part(result)) - self.value)
 
     def check(self, result: Tensor, precision: str) -> dict[str, Any]:
-        """Fields of a row. The error is the largest one, each relative to the element of |a| |b|."""
+        """Fields of a row. The error is the largest error of an element, relative to the element of |a| |b|."""
         if self.value.dtype == np.int64:
             right = torch.equal(self.part(result).cpu(), torch.from_numpy(self.value).to(result.dtype))
             return {} if right else {"right": False, "message": "not exact"}
@@ -63,9 +63,9 @@ class Exact:
 
 
 def errors_of(results: Tensor, draws: list[Exact]) -> dict[str, Any]:
-    """The errors of results for several draws of the operands: the largest error relative to the element of
-    |a| |b|, and the root of the mean square relative to the norms of row and column. Both are multiplied by
-    2^53, or by 2^24 for float32."""
+    """The errors of results for several draws of the operands. The first is the largest error relative to the
+    element of |a| |b|. The second is the root mean square error relative to the norms of row and column. Both
+    are in units of 2^-53, or of 2^-24 for float32."""
     unit = 2**24 if results.dtype == torch.float32 else 2**53
     errors = [exact.errors(result) for exact, result in zip(draws, results, strict=True)]
     largest = max(float((e / d.magnitudes).max()) for e, d in zip(errors, draws, strict=True))

@@ -1,5 +1,5 @@
-"""Times what a process does only once, and prints the milliseconds as JSON. presets/first_product.py runs it
-repeatedly.
+"""Times the import and the first products of a process, and prints the milliseconds as JSON.
+presets/first_product.py runs it repeatedly.
 
 python benchmarks/first_calls.py cpu|cuda
 """

@@ -1,17 +1,17 @@
-"""Measures the figures that the pages show for this device, checks results, and writes a file for each
+"""Measures the figures that the pages show for this device, checks the results, and writes a file for each
 preset.
 
     python benchmarks/run.py                          # everything for this device, in less than ten minutes
-    python benchmarks/run.py complex linear           # some presets, each for as long as it takes as a rule
+    python benchmarks/run.py complex linear           # some presets, each for its usual time
     python benchmarks/run.py --device cpu --minutes 3
-    python benchmarks/run.py peers --minutes 4        # named ones take all of the minutes that are given
+    python benchmarks/run.py peers --minutes 4        # named presets use all of these minutes
     python benchmarks/run.py weak_spots --out build/results --raw
-    python benchmarks/run.py grid --type bf16 --budget 420 --limit 20    # runs only if it is named
+    python benchmarks/run.py grid --type bf16 --budget 420 --limit 20    # grid runs only if it is named
 
-Each preset gets its share of the minutes. Its file is written when it is done, so that an interrupted run
-keeps the files it has. A preset is skipped if too little time is left, and named at the end.
+Each preset gets its share of the minutes and writes its file at its end, so an interrupted run keeps the files of
+finished presets. A preset is skipped if too little time is left; the last line names skipped presets.
 
-Exit codes: 0 fine, 1 a result is wrong or a preset could not be measured, 2 usage, 130 interrupted.
+Exit codes: 0 success, 1 a result is wrong or a preset could not be measured, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from studies.tables import show
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MINUTES = 9.0
-LEAST_SHARE = 0.4  # a preset starts only with this share of its usual seconds left
+LEAST_SHARE = 0.4  # a preset starts only if this share of its usual time is left
 
 
 def line_of(rows: list[Measurement]) -> str:
@@ -57,8 +57,8 @@ def say(rows: list[Measurement]) -> None:
 
 
 def measure(name: str, settings: Settings, raw: bool) -> str:
-    """Measures a preset and writes its file. Returns what went wrong, or an empty text; the other presets go
-    on."""
+    """Measures a preset and writes its file. Returns the error, or an empty text, so that the other presets can
+    still run."""
     torch.manual_seed(0)
     try:
         report = PRESETS[name].measure(settings)
@@ -77,8 +77,8 @@ def measure(name: str, settings: Settings, raw: bool) -> str:
 def measure_all(
     names: list[str], settings: Settings, minutes: float | None, raw: bool, longest: float = 1.0
 ) -> list[str]:
-    """Measures one preset after the other and returns what went wrong. Each gets its share of the minutes
-    that are left, and at most ``longest`` times its usual time."""
+    """Measures one preset after the other and returns their errors. Each gets its share of the remaining minutes,
+    and at most ``longest`` times its usual time."""
     usual = {name: PRESETS[name].seconds[settings.device] for name in names}
     start, took, wrong = time.perf_counter(), {}, []
     try:
@@ -118,24 +118,24 @@ def chosen(names: tuple[str, ...], device: str) -> list[str]:
 @click.command()
 @click.argument("names", metavar="[PRESET]...", nargs=-1, type=click.Choice(list(PRESETS)))
 @options.device
-@click.option("--minutes", type=options.Seconds(), help=f"In all. Default without a preset: {MINUTES:g}.")
+@click.option("--minutes", type=options.Seconds(), help=f"Total time. Default without a preset: {MINUTES:g}.")
 @click.option(
-    "--budget", type=options.Seconds(), help="Seconds for each call, whatever the minutes; of grid, in all."
+    "--budget", type=options.Seconds(), help="Seconds for each call (grid: in all), instead of --minutes."
 )
 @click.option(
-    "--first", "--limit", type=options.Count(), help="So many problems of each preset; models become tiny."
+    "--first", "--limit", type=options.Count(), help="Number of problems of each preset; models become tiny."
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**64 - 1),
-    help="Of random60 and accuracy, default: a fresh one; of grid, default: 1.",
+    help="For random60 and accuracy (default: a fresh one) and for grid (default: 1).",
 )
 @click.option(
-    "--type", "types", type=click.Choice(["bf16", "fp16"]), multiple=True, help="Of grid. Default: both."
+    "--type", "types", type=click.Choice(["bf16", "fp16"]), multiple=True, help="For grid. Default: both."
 )
 @click.option("--all", "all_of_grid", is_flag=True, help="All problems of grid, not a selection.")
 @click.option("--out", type=click.Path(path_type=Path), default=RESULTS, help="Folder of the results.")
-@click.option("--raw", is_flag=True, help="All digits and samples, and what the GPU's sensors said.")
+@click.option("--raw", is_flag=True, help="Write all digits, all samples and the GPU's sensor readings.")
 def main(
     names: tuple[str, ...],
     device: str | None,
@@ -148,8 +148,8 @@ def main(
     out: Path,
     raw: bool,
 ) -> None:
-    """Measure the figures that the pages show for this device, and write a file for each preset. Default:
-    all."""
+    """Measure the figures that the pages show for this device, and write a file for each preset. By default all
+    presets run."""
     device = options.chosen_device(device)
     longest = math.inf if minutes and names else 1.0
     minutes = minutes or (None if names else MINUTES)

@@ -1,5 +1,5 @@
-"""``import torch`` calls this at its end, by the entry point group ``torch.backends``: ``FASTGEMM_PATCH=1``
-patches programs that do not import fastgemm. It is not in the package, because importing the package takes
+"""``import torch`` calls this module at its end (entry point group ``torch.backends``), so that
+``FASTGEMM_PATCH=1`` patches programs that do not import fastgemm. It is outside the package, whose import takes
 time."""
 
 import os
@@ -19,11 +19,10 @@ def load() -> None:
 
 
 def _import_the_package() -> str | None:
-    """Imports fastgemm, which looks at the variable itself; one that is being imported looks, too. Says why not.
+    """Imports fastgemm, whose import reads the variable. Returns the reason if this is impossible.
 
-    A program may have a file of that name beside it, which Python finds first. To import that would run it, and to
-    put the package in its place would take it from the program: neither is done.
-    """
+    Python finds a file ``fastgemm.py`` beside the program first. This function neither imports that file, which
+    would run it, nor replaces it by the package, because the program may need it."""
     from importlib.util import find_spec
     from pathlib import Path
 

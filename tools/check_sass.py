@@ -70,8 +70,8 @@ PROMISES = {
 
 
 # Kernels that spill on this architecture only, and their bytes of stack. sm_120 has no fp64 tensor cores
-# (dmma is never predicted to be fast there). The others multiply bytes, with both operands contiguous along
-# k, and need 255 registers a thread.
+# (dmma is never predicted to be fast there). The other kernels multiply bytes, with both operands contiguous
+# along k, and need 255 registers a thread.
 SPILLS = {
     (r"gemm_dmma(_rest)?_kernel<", "sm_120"): 8,
     (r"gemm_mma_sync_kernel<.*int8>?, true, true>", "sm_120"): 48,
@@ -328,8 +328,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
-    parser.add_argument("--kernel", help="its file alone, and its rows of the generated files")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
+    parser.add_argument("--kernel", help="only this kernel's file, and its rows of the generated files")
     parser.add_argument("--objects", type=Path, default=OBJECTS, help="folder of the objects of csrc/cuda")
     arguments = parser.parse_args()
     if lacking := missing("cuobjdump", "nvdisasm", "c++filt"):
@@ -341,7 +341,7 @@ def main() -> int:
             problems.append(f"no kernel is called {pattern}")
     for path, new in stale_files(kernels, only=arguments.kernel is not None).items():
         if arguments.check:
-            problems.append(f"{path.relative_to(ROOT)} is old: run tools/check_sass.py")
+            problems.append(f"{path.relative_to(ROOT)} is out of date: run tools/check_sass.py")
         else:
             path.write_text(new, encoding="utf-8")
     for problem in problems:

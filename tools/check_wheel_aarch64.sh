@@ -25,7 +25,7 @@ install() {
     --only-binary :all: "$@"
 }
 
-# torch reads the processor's description. Without this it reads this machine's, and crashes if that is no Arm core.
+# torch reads the processor's description. Without these files it reads this machine's, and crashes on other processors.
 describe_processor() {
   local core
   mkdir -p "$root/proc"

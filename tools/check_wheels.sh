@@ -45,7 +45,7 @@ for wheel in "${wheels[@]}"; do
   fi
   if "$fresh/python" -c 'import click, rich' 2>/dev/null; then
     PATH=$fresh "$fresh/fastgemm" info | grep 'override library'
-    # With source lines, if addr2line is installed. It is no compiler, but not every environment has it.
+    # explain shows source lines only if addr2line is installed, and not every environment has it.
     if command -v addr2line >/dev/null; then
       "$fresh/fastgemm" explain transpose --level 3 --shape 64 64 | grep -F 'staged[x][j]'
     fi

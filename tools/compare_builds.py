@@ -123,8 +123,8 @@ def main() -> None:
     found = {
         name: compare(old, new, asked, args.rounds) for name, asked in cases(args.preset or PRESETS).items()
     }
-    # Problems that look slower are timed again for longer, because few calls vary more than the differences
-    # looked for.
+    # Problems that look slower are timed again with more calls: the times of a few calls vary more than the
+    # differences between builds.
     asked = cases(args.preset or PRESETS)
     for name, row in found.items():
         if row.get("ratio", 1) < 0.985:

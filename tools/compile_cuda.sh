@@ -4,7 +4,7 @@
 # code of each kernel.
 #
 #   KERNEL                compiles only the file of this kernel, in half a minute, and imports nothing
-#   FASTGEMM_CUDA_ARCHS   default: Hopper's kernels, and the kernels for all other GPUs, for the oldest and the newest of them
+#   FASTGEMM_CUDA_ARCHS   default: Hopper, and the oldest and the newest of the other GPUs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}
@@ -35,13 +35,13 @@ mkdir -p "$build"
   >/dev/null
 "$(dirname "$python")/cmake" --build "$build" --parallel "$(nproc)" ${objects:+--target "${objects[@]}"} 2>&1 | tee "$log"
 if grep -E 'C75(08|10|18)' "$log"; then
-  echo "compile_cuda: the lines above name serialized or ignored instructions" >&2
+  echo "compile_cuda: ptxas serialized or ignored the instructions that the lines above name" >&2
   exit 1
 fi
 if [[ -n ${KERNEL:-} ]]; then exit; fi
 
 rm -rf "$build/package" && mkdir "$build/package" && cp -r python/fastgemm "$build/package/"
-rm -f "$build"/package/fastgemm/*.so  # left by an editable install
+rm -f "$build"/package/fastgemm/*.so  # an editable install leaves these
 "$(dirname "$python")/cmake" --install "$build" >/dev/null
 
 PYTHONPATH="$build/package" "$python" tools/check_cuda_messages.py

@@ -9,38 +9,38 @@ Record = dict[str, Any]  # one launch; "counts" has [simulator, hardware] by cou
 
 # Why counters of a kernel differ: kernel, counters, reason. Reasons about nvcc were seen in the machine code
 # (cuobjdump -sass); reasons about lanes at edges follow from the source.
-AT_ENDS = "at the ends of rows lanes skip turns of a loop; the simulator takes their n-th accesses together"
+AT_ENDS = "at row ends, lanes skip iterations of a loop; the simulator groups the n-th accesses of all lanes"
 EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (r"gemm_tiled_kernel", "shared load", "nvcc reads four k of a row of A with one `LDS.128`"),
     (
         *(r"gemm_float4_kernel<65>", "shared load"),
-        "nvcc reads what it can prove aligned with `LDS.128` and `LDS.64`",
+        "nvcc uses `LDS.128` and `LDS.64` where it can prove that addresses are aligned",
     ),
     (
         *(r"gemm_wmma_kernel", "shared"),
-        "how `wmma` loads and stores a fragment is the compiler's; the simulator does it element by element",
+        "the compiler decides how `wmma` loads and stores a fragment; the simulator does it element by element",
     ),
     (
         *(r"gemm_wmma_kernel", "load sectors"),
-        "a padded line lies in two rows of banks, so that `cp.async` writes it in two passes with sectors each",
+        "a padded line is in two rows of banks, so `cp.async` writes it in two passes, each with its own sectors",
     ),
     (
         *(r"(gemm_warp_specialized|packed::gemm)_kernel", "load"),
-        "blocks ask for each other's flags until they are set",
+        "blocks poll each other's flags until they are set",
     ),
     (
         # 20 sectors for 512 bytes instead of 17, in each of three problems
         *(r"gemm_cp_async_kernel", "load sectors"),
-        "where rows begin in the middle of a sector, each quarter of a warp copies with sectors of its own",
+        "if rows begin in the middle of a sector, each quarter of a warp requests its own sectors",
     ),
     (
         *(r"transpose_copy_kernel", ""),
-        "lanes at the ends of rows copy element by element in loops that others skip, and the simulator takes"
-        " the n-th accesses of all together",
+        "lanes at row ends copy element by element in loops that other lanes skip; the simulator groups the"
+        " n-th accesses of all lanes",
     ),
     (
         *(r"transpose_pipelined_kernel<.*\(Rows\)2>", ""),
-        "at the edge of `src` lanes skip turns of a loop; the simulator takes their n-th accesses together",
+        "at the edge of `src`, lanes skip iterations of a loop; the simulator groups all lanes' n-th accesses",
     ),
     (
         # 1 to 5 % of the accesses, where neither extent is a multiple of the tile's
@@ -54,22 +54,22 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (r"gemm_(one_wave|mma_ldmatrix)_kernel<.*BFloat16", "store sectors", AT_ENDS),
     (
         *(r"gemm_one_wave_kernel<Tile<\d+, \d+, [24], 1>", "shared"),
-        "sums for another block of a cluster are generic stores, which the hardware counts apart; the simulator"
-        " splits one load of each block, behind the cluster's barrier",
+        "sums for another block of a cluster are generic stores, which the hardware counts separately; the"
+        " simulator splits one load of each block, after the cluster's barrier",
     ),
     (
         # 34 of 128: 2 for rows, 32 for columns
         *(r"planes::gemm_kernel<planes::Shape<planes::Fp16x3", "load"),
-        "a thread's 64 sums have 34 scales, which nvcc loads once each and the source names for each sum",
+        "a thread's 64 sums have 34 scales: nvcc loads each scale once, but the source reads scales for each sum",
     ),
     (
         # 8 of 17
         *(r"gemm_dmma_rest_kernel|planes::\w+_kernel<.*Bf16x6Rest|residues::(multiply|join)_kernel", "load"),
-        "the limits by which a tile is judged: nvcc loads each once, the source names it for each pair",
+        "nvcc loads each limit that decides about a tile once, but the source reads the limits for each pair",
     ),
     (
         *(r"residues::join_kernel", "store"),
-        "nvcc stores two of a thread's eight pairs an element at a time",
+        "nvcc stores two of a thread's eight pairs element by element",
     ),
     (
         *(r"planes::decode::decode_kernel", "shared store"),

@@ -110,7 +110,7 @@ def notebook_files(path: Path, config: MkDocsConfig) -> list[File]:
     )
     pictures = resources["outputs"].items()
     text = PANDAS_STYLE.sub("", text).replace(PANDAS_TABLE, "<table>")  # in the style of the site's tables
-    text = text.replace("<details>", "<details markdown>")  # the inside is Markdown, as in Jupyter
+    text = text.replace("<details>", "<details markdown>")  # its content is Markdown, as in Jupyter
     return [
         File.generated(config, f"{name}.md", content=text),
         *(File.generated(config, f"notebooks/{picture}", content=data) for picture, data in pictures),

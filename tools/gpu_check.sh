@@ -58,7 +58,7 @@ stage_sanitize() {
     echo "== $tool"
     # The first findings, without host stacks, and the last lines.
     grep '^=========' "$OUT/$tool.txt" | grep -v 'Host Frame\|Saved host' | head -n 40
-    tail -n 4 "$OUT/$tool.txt" # "N cases" where it reached its end
+    tail -n 4 "$OUT/$tool.txt" # the last line is "N cases" if the run was complete
   done
   return $status
 }

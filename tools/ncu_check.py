@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
 import re
 import shutil
 import subprocess
@@ -28,6 +27,7 @@ import fastgemm
 import torch
 from fastgemm._explain.kernel_names import short_name
 from fastgemm.bench.problems import Add, Gemm, Problem, Transpose, dtype_name, label, random_matrix
+from fastgemm.bench.records import dense
 from render.counters import section
 from studies.environment import describe
 from torch import Tensor
@@ -289,9 +289,8 @@ def versions() -> dict[str, Any]:
 
 def as_json(data: dict[str, Any]) -> str:
     """JSON with one line per launch."""
-    launches = ",\n".join(f"  {json.dumps(launch)}" for launch in data["launches"])
-    environment = json.dumps(data["environment"], indent=1)
-    return f'{{"environment": {environment},\n "launches": [\n{launches}\n]}}\n'
+    launches = ",\n".join(map(dense, data["launches"]))
+    return f'{{"environment":{dense(data["environment"])},\n "launches":[\n{launches}\n]}}\n'
 
 
 def report_unexplained(records: list[dict[str, Any]]) -> int:

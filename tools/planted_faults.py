@@ -129,7 +129,7 @@ def plant(fault: Fault) -> Outcome:
     start = time.monotonic()
     git("apply", str(fault.path))
     try:
-        if needs_package(fault.finder) and not build(log):  # the fault before leaves the build, too
+        if needs_package(fault.finder) and not build(log):  # this also removes the previous fault
             return Outcome(fault, False, time.monotonic() - start, "does not build")
         status = shell(fault.finder, log)
     finally:
@@ -176,7 +176,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="name, what is wrong and what finds it")
-    runs = commands.add_parser("run", help="plant faults; 1 where one is not found")
+    runs = commands.add_parser("run", help="plant faults; exit with 1 if one is not found")
     runs.add_argument("names", nargs="*", metavar="NAME")
     runs.add_argument("--all", action="store_true")
     runs.add_argument("--unchecked", action="store_true", help="do not run the finders without a fault first")
@@ -188,7 +188,7 @@ def main() -> int:
     if unknown := set(given.names) - set(faults):
         parser.error(f"no such fault: {', '.join(sorted(unknown))}")
     if bool(given.names) == given.all:
-        parser.error("name faults, or say --all")
+        parser.error("name faults, or pass --all")
     return run([f for f in faults.values() if given.all or f.name in given.names], not given.unchecked)
 
 

@@ -106,7 +106,7 @@ def costs() -> None:
     x = torch.randn(16, 16)
     for name, call in {"mm of 16 x 16": lambda: torch.mm(x, x), "add of 16 x 16": lambda: x + x}.items():
         outside, inside = [], []
-        for _ in range(1000):  # many short ones, so that some are undisturbed
+        for _ in range(1000):  # many short measurements, so that other programs do not disturb some of them
             outside.append(microseconds(call))
             with fastgemm.patch():
                 inside.append(microseconds(call))
@@ -121,7 +121,7 @@ def main() -> None:
     print(f"torch {torch.__version__}: fastgemm {fastgemm.__version__}, {info['override_library']}")
     for check in (ops, patches, errors, differentiating, compiling, costs):
         check()
-    print("  ops, patches, errors, gradients, compile, costs: as they should be")
+    print("  ops, patches, errors, gradients, compile, costs: all right")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Uses an installed package that was not built here, with torch and no other packages. tools/check_wheels.sh
-runs it.
+"""Uses an installed package, with torch and no other packages. The package was not built here.
+tools/check_wheels.sh runs this.
 
 python tools/use_wheel.py SECONDS      how long the installation took, to print it with the rest
 """
@@ -28,8 +28,8 @@ def seconds(body, runs: int = 500) -> float:
 
 
 def cost_of_a_patch(fastgemm) -> None:
-    """Checks that an op that is no product is as fast inside of a patch as outside. It compares minima of
-    many times, taken in turns, because others may be using the machine."""
+    """Checks that an op other than a product is as fast inside of a patch as outside. It compares the minima of
+    many alternating measurements, because other programs may use the machine."""
     x = torch.randn(64, 64)
     outside, inside = [], []
     for _ in range(60):
@@ -38,7 +38,7 @@ def cost_of_a_patch(fastgemm) -> None:
             inside.append(seconds(lambda: x + x))
     out, within = min(outside), min(inside)
     print(f"x + x: {out * 1e6:.2f} us, in a patch {within * 1e6:.2f} us")
-    assert within <= out * (1 + NOTHING), "a patch costs what is no product"
+    assert within <= out * (1 + NOTHING), "a patch slows down an op that is no product"
 
 
 def main() -> None:

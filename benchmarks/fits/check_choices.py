@@ -1,10 +1,10 @@
-"""How good choices are: what was chosen beside the best of all that was measured.
+"""Compares the time of the chosen kernel with that of the fastest measured kernel.
 
     python benchmarks/fits/check_choices.py FILE...     files of measure_kernels.py
 
-Prints for each series the geometric mean of chosen / best time, the worst, and how many are far off: of level 6
-among own kernels of that level, of level=None among all; and the errors of the predictions. A chosen kernel that
-was too far behind to be measured counts as HOPELESS times as slow.
+Prints for each series the geometric mean of chosen / best time, the worst ratio, and how many ratios are large.
+Level 6 is compared with own kernels of that level, level=None with all kernels. Also prints the errors of the
+predictions. A chosen kernel that was too slow to be measured counts as HOPELESS times as slow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAR, TOO_FAR = 1.15, 1.4  # chosen / best
 
 @dataclass
 class Quality:
-    """Of one series: chosen / best for each point, and relative errors of predicted times."""
+    """For one series: chosen / best for each point, and relative errors of predicted times."""
 
     level6: list[tuple[float, str]] = field(default_factory=list)
     free: list[tuple[float, str]] = field(default_factory=list)
@@ -73,7 +73,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--worst", type=int, default=0, help="name so many of the worst choices")
+    parser.add_argument("--worst", type=int, default=0, help="how many of the worst choices to print")
     parser.add_argument("--multiprocessors", type=int, default=H200["multiprocessors"])
     parser.add_argument("--portable", action="store_true", help="the source path without wgmma")
     options = parser.parse_args()

@@ -1,13 +1,13 @@
-"""How good choices on CPUs are, replayed at measured products that they know nothing of.
+"""Compares choices on CPUs with the fastest measured kernels, for products that the choices were not fitted to.
 
     python benchmarks/fits/check_cpu_choices.py            every family of fit_cpu_costs.py
     python benchmarks/fits/check_cpu_choices.py zen4 --worst 5
 
-Constants and points are fitted to four fifths of the problems, and the rest is chosen by them, five times: "held
-out". "By another" chooses with the constants of the family that the processor would be taken for if it was not
-measured. Prints for each type and number of threads chosen / best of all kernels and torch: geometric mean, worst
-and the share above 1.25; and chosen / torch where all sides are 64 and more: how many are above 1.03 and
-above 1.10, and the worst.
+"held out": constants and points are fitted to four fifths of the problems, and kernels are chosen for the other
+fifth; this is done five times. "by another": the constants are those of another family, which the processor would
+be taken for if it had not been measured. Prints for each type and number of threads the ratio chosen / best of all
+kernels and torch: geometric mean, worst, and the share above 1.25. If all sides are at least 64, it also prints
+chosen / torch: how many ratios are above 1.03 and above 1.10, and the worst.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fit_cpu_costs import (
 from points import Point
 
 FOLDS, FAR = 5, 1.25
-LARGE, MEASURED, UNMEASURED = 64, 1.03, 1.10  # from this size on choices are to be within these of torch
+LARGE, MEASURED, UNMEASURED = 64, 1.03, 1.10  # from this size on, chosen / torch should be at most these
 CAUTION = 1.2  # kUnmeasured of csrc/cpu/gemm/predict/predict.cpp
-# What a family would be taken for if it was not measured, in the types that libraries serve with the same units.
+# The family that would replace an unmeasured one, and the types for which libraries use the same units on both.
 SIMILAR = {
     "granite_rapids": ("zen4", ("float64", "float32", "bfloat16", "int8", "int32")),
     "zen4": ("zen3", ("float64", "float32", "float16", "int32")),
@@ -46,12 +46,12 @@ Chosen = list[tuple[Point, str]]
 
 
 def name_of(point: Point) -> str:
-    """Of the problem, in whatever type."""
+    """The name of the problem, without the type."""
     return str([point[size] for size in ("threads", "batch", "m", "n", "k")] + list(problem_of(point)[-2:]))
 
 
 def folds(measured: list[Point]) -> Iterator[tuple[list[int], list[int]]]:
-    """What is fitted to and what is held out, as indices: no problem is in both, in any type."""
+    """The indices to fit to, and those to hold out. No problem is in both, not even in another type."""
     names = sorted({name_of(point) for point in measured})
     random.Random(0).shuffle(names)
     fold = {name: i % FOLDS for i, name in enumerate(names)}
@@ -65,7 +65,7 @@ def pick(seconds: dict[str, float], caution: float = 1.0) -> str:
 
 
 def held_out(family: str) -> Chosen:
-    """Choices of the library itself, to which each fold is given as what was measured on this processor."""
+    """The library's choices for each fold, after it received the other folds as this processor's measurements."""
     measured = points(family)
     counted = counts_of(family, measured)
     found: Chosen = []
@@ -88,7 +88,7 @@ def held_out(family: str) -> Chosen:
 
 
 def kept(measured: list[Point], counted: list, inside: list[int], costs: dict) -> Iterator[Point]:
-    """As many of them as would be shipped."""
+    """The points to keep: as many as the library ships."""
     for dtype in dict.fromkeys(measured[i]["dtype"] for i in inside):
         own = [i for i in inside if measured[i]["dtype"] == dtype]
         apart = [torch_apart(measured[i], errors(measured[i], counted[i], costs)) for i in own]
@@ -97,7 +97,7 @@ def kept(measured: list[Point], counted: list, inside: list[int], costs: dict) -
 
 
 def by_another(family: str) -> Chosen:
-    """With the constants of another family, and the caution of a processor that was not measured."""
+    """Choices with the constants of another family, and with the caution for an unmeasured processor."""
     like, types = SIMILAR[family]
     measured, other = [point for point in points(family) if point["dtype"] in types], points(like)
     costs = fitted(other, counts_of(like, other))
@@ -111,7 +111,7 @@ def by_another(family: str) -> Chosen:
 
 @dataclass(frozen=True)
 class Quality:
-    """Of a type and number of threads: chosen / best at each point, and chosen / torch from LARGE on."""
+    """For one type and number of threads: chosen / best at each point, and chosen / torch from LARGE on."""
 
     of_best: list[float]
     of_torch: list[float]
@@ -147,7 +147,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("families", nargs="*", default=list(PROCESSORS), help=", ".join(PROCESSORS))
-    parser.add_argument("--worst", type=int, default=0, help="name so many of the worst choices")
+    parser.add_argument("--worst", type=int, default=0, help="how many of the worst choices to print")
     options = parser.parse_args()
     for family in options.families:
         for way, choose in WAYS.items():

@@ -1,7 +1,7 @@
-"""Fits the constants by which kernels are predicted, and writes csrc/cuda/gemm/predict/*.def.
+"""Fits the constants of the predicted times of kernels, and writes csrc/cuda/gemm/predict/*.def.
 
     python benchmarks/fits/fit_costs.py            from h200.json and h200_portable.json beside it
-    python benchmarks/fits/fit_costs.py --check    fail if the files are not what the measurements give
+    python benchmarks/fits/fit_costs.py --check    fail if the files do not match the measurements
 
 Counts come from the library (csrc/cuda/gemm/predict), measurements from measure_kernels.py.
 """
@@ -24,12 +24,12 @@ from static_tables.generate import ARITHMETIC_TYPES
 DATA = Path(__file__).resolve().parent
 ROOT = DATA.parent.parent
 TARGET = ROOT / "csrc" / "cuda" / "gemm" / "predict"
-# As its driver describes it.
+# The GPU as its driver describes it.
 H200 = {"capability": 90, "multiprocessors": 132, "clock": 1.98e9, "bandwidth": 4.916736e12, "wgmma": True}
 PATHS = {"hopper": "h200.json", "portable": "h200_portable.json"}
-LIBRARY = "library"  # torch, or cuBLASLt where torch has no such product
+LIBRARY = "library"  # torch, or cuBLASLt if torch has no such product
 HALF = ("float16", "bfloat16")
-FEWEST = 30  # points that a kernel is fitted from
+FEWEST = 30  # the fewest points to fit a kernel to
 KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 320, "bfloat16": 320, "int8": 240}
 
 
@@ -84,7 +84,7 @@ def costs_def() -> str:
 
 
 def library_defs() -> tuple[str, str]:
-    """The points that are kept of the library, and the constants of its model."""
+    """The library's points that are kept, and the constants of its model."""
     measured = defaultdict(list)
     for series, problem, times in points_of(DATA / PATHS["hopper"]):
         if LIBRARY in times:

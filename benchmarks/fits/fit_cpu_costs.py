@@ -1,12 +1,12 @@
-"""Fits what products on CPUs are predicted by, and writes costs.def and points.def of csrc/cpu/gemm/predict.
+"""Fits the predictions of products on CPUs, and writes costs.def and points.def of csrc/cpu/gemm/predict.
 
-    python benchmarks/fits/fit_cpu_costs.py                from what --measure measured
-    python benchmarks/fits/fit_cpu_costs.py --check        fail if the files are not what the measurements give
-    python benchmarks/fits/fit_cpu_costs.py --measure 200  measure so many sizes of all layouts first
-    python benchmarks/fits/fit_cpu_costs.py --measure 200 --seed 1 --add   and keep what the file has
+    python benchmarks/fits/fit_cpu_costs.py                fit to the measurements of --measure
+    python benchmarks/fits/fit_cpu_costs.py --check        fail if the files do not match the measurements
+    python benchmarks/fits/fit_cpu_costs.py --measure 200  measure this many sizes of all layouts first
+    python benchmarks/fits/fit_cpu_costs.py --measure 200 --seed 1 --add   and keep the file's points
 
-Counts come from the library (csrc/cpu/gemm/predict), for the processors that were measured, one of each family.
---measure writes the file of the processor at hand. Needs scipy.
+The library counts (csrc/cpu/gemm/predict), for the measured processors, one of each family. --measure writes the
+file of this machine's processor. Needs scipy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FILES = {
     "zen3": ["amd-25-1.json"],
 }
 TARGET = DATA.parent.parent / "csrc/cpu/gemm/predict"
-# Clocks of AMD's follow from the rate of multiply-adds on registers; Linux in a virtual machine states none.
+# AMD's clocks come from the measured rate of multiply-adds: Linux in a virtual machine reports no clock.
 ZEN4 = {"isa": "avx512", "vnni": True, "dot_bf16": True, "amx_bf16": False, "amx_int8": False, "fp16": False}
 ZEN4 |= {"clock": 3.6e9, "vector_issue": 1.0, "cores": 2, "l2": 1 << 20, "l3": 32 << 20}
 ZEN4 |= {
@@ -60,15 +60,15 @@ GRANITE_RAPIDS |= {
     "model": "GenuineIntel-6-167-as_measured",
 }
 PROCESSORS = {"granite_rapids": GRANITE_RAPIDS, "zen4": ZEN4, "zen3": ZEN3}
-KEPT = 300  # measured points of a family and type that predictions are corrected by
+KEPT = 300  # measured points of a family and type that correct predictions
 TORCH = "torch"
-MOST_WORK, MOST_LARGE_WORK = 2**27, 2**29  # multiply-adds of a measured product; of one with all sides large
-BUDGET = 0.02  # seconds of each kernel at a point
-LARGE = 6  # octaves: sides of 64 and more
-WORTH_LEAVING = 1.03  # times as fast as torch a kernel has to be predicted, as in core/can_run.cpp
+MOST_WORK, MOST_LARGE_WORK = 2**27, 2**29  # multiply-adds of a measured product, and of one with large sides
+BUDGET = 0.02  # seconds for each kernel at a point
+LARGE = 6  # octaves: sides of at least 64
+WORTH_LEAVING = 1.03  # predicted torch / kernel time from which a kernel is chosen (core/can_run.cpp)
 SLOW_IN_TORCH = ("float16", "int32")
 CORES = len(os.sched_getaffinity(0))
-# What a cost is about, for counts of which few points have any: each stands for one more point.
+# Typical costs. Each is added as one more point, for counts that are zero at most points.
 USUAL = {"call": 19e3, "fork": 18e3, "multiply": 1, "tiles": 160, "pack_straight": 8, "pack_across": 6}
 USUAL |= {"pack_scalar": 0.5, "epilogue": 8, "scalar": 1, "stream": 1.5, "stream_columns": 1.2, "shared": 4}
 USUAL |= {"cache": 0.9, "memory": 1.1}
@@ -85,7 +85,7 @@ def problem_of(point: Point) -> tuple:
 
 
 def sizes(rng: random.Random, most: float, least: int = 0) -> tuple[int, int, int]:
-    """Log-uniform from 2 ** ``least`` on, of no more than ``most`` multiply-adds."""
+    """Log-uniform sizes from 2 ** ``least`` on, with at most ``most`` multiply-adds."""
     while True:
         m, n, k = (round(2 ** rng.uniform(least, octaves)) for octaves in (11, 11, 12))
         if m * n * k <= most:
@@ -103,14 +103,14 @@ def operand(batch: int, rows: int, cols: int, dtype: torch.dtype, transposed: bo
 
 
 def contenders(dtype: torch.dtype) -> list[str]:
-    """What may be the fastest: the rungs from level 4 on that run here, and torch."""
+    """The kernels that may be the fastest: the rungs from level 4 on that run here, and torch."""
     rows = fastgemm.kernels("gemm", "cpu", dtype)
     return [row.name for row in rows if row.level >= 4 and row.available and row.role == "rung"]
 
 
 def measure(count: int, seed: int) -> list[Point]:
-    """Random sizes and layouts. Of eight products two are batches, and three have large sides; one of each and two
-    of the others run on all threads."""
+    """Random sizes and layouts. Two of eight products are batches and three have large sides. Three of eight run
+    on all threads: one batch, one with large sides, and one other."""
     rng, found = random.Random(f"{count} {seed}"), []
     for at in track(range(count)):
         kind = at % 8
@@ -126,7 +126,7 @@ def measure(count: int, seed: int) -> list[Point]:
             calls = {name: partial(fastgemm.matmul, a, b, kernel=name) for name in contenders(type_)}
             with using_threads(threads):
                 samples = interleave(calls, budget=BUDGET, min_rounds=8, max_rounds=32)
-            # The least of the samples: other programs only ever add to them.
+            # Takes the shortest sample, because other programs only ever add time.
             seconds = {name: float(f"{samples.seconds(name).least:.4g}") for name in calls}
             point = {"op": "gemm", "dtype": dtype, "threads": threads, "batch": batch, "m": m, "n": n, "k": k}
             point |= {"a_transposed": layout[0], "b_transposed": layout[1]}
@@ -135,7 +135,7 @@ def measure(count: int, seed: int) -> list[Point]:
 
 
 def choices(family: str, dtype: str) -> list[tuple[float, float]]:
-    """What the choice takes at each measured point: of the time of the fastest kernel, and of torch's."""
+    """The time of the choice at each measured point, divided by that of the fastest kernel and by torch's."""
     found = []
     for point in points(family):
         measured = point["seconds"]
@@ -153,7 +153,7 @@ Series = tuple[str, str]  # kernel, dtype
 
 
 def counts_of(family: str, measured: list[Point]) -> list[dict[str, list[float]]]:
-    """Of each point, by kernel."""
+    """The counts of each point, by kernel."""
     cpu = PROCESSORS[family]
     return [
         {name: _introspect.cpu_counts(name, problem_of(p), p["threads"], cpu) for name in p["seconds"]}
@@ -178,13 +178,13 @@ def fitted(measured: list[Point], counted: list[dict[str, list[float]]]) -> dict
 def errors(
     point: Point, counts: dict[str, list[float]], costs: dict[Series, list[float]]
 ) -> dict[str, float]:
-    """By how many octaves each kernel took longer than the model says."""
+    """How many octaves longer each kernel took than the model predicts."""
     model = {name: predict(counts[name], costs[name, point["dtype"]]) for name in point["seconds"]}
     return {name: math.log2(spent / model[name]) for name, spent in point["seconds"].items()}
 
 
 def torch_apart(point: Point, errors: dict[str, float]) -> float:
-    """By how many octaves the model errs between torch and the fastest other kernel."""
+    """The error, in octaves, of the model's ratio between torch and the fastest other kernel."""
     seconds = point["seconds"]
     best = min((name for name in seconds if name != TORCH), key=seconds.__getitem__)
     return errors.get(TORCH, 0.0) - errors[best]
@@ -193,8 +193,8 @@ def torch_apart(point: Point, errors: dict[str, float]) -> float:
 def lines_of_points(
     family: str, measured: list[Point], off: list[dict[str, float]]
 ) -> tuple[list[str], list[str]]:
-    """The points from which the others follow best as C++, and what the list of series says of each type: best
-    are those where the model errs most between torch and the fastest other kernel."""
+    """The most useful points as C++, and the entry of each type in the list of series. A point is useful if the
+    model's ratio between torch and the fastest other kernel has a large error there."""
     arrays, series = [], []
     for dtype, cpp in ARITHMETIC_TYPES.items():
         own = [(p, errors) for p, errors in zip(measured, off, strict=True) if p["dtype"] == dtype]
@@ -219,7 +219,7 @@ def lines_of_points(
 
 
 def definitions() -> dict[str, str]:
-    """costs.def and points.def."""
+    """The texts of costs.def and points.def."""
     order = [row["name"] for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cpu")]
     sources = [
         "// benchmarks/fits/fit_cpu_costs.py from files beside it:",
@@ -257,17 +257,17 @@ def definitions() -> dict[str, str]:
 
 
 def comparable(text: str) -> str:
-    """With each error of a point as same_but_for_rounding() knows them, behind a layout's letter."""
+    """The text, with a layout's letter before each error of a point, as same_but_for_rounding() expects."""
     errors = re.compile(r"\{((?:-?\d+|kNotTimed)(?:, (?:-?\d+|kNotTimed))*)\}\}")
     return errors.sub(lambda found: "".join(f"N, {error} " for error in found[1].split(", ")), text)
 
 
 def measure_here(count: int, seed: int, add: bool) -> None:
-    """Writes the file of the processor at hand."""
+    """Measures this machine's processor and writes its file."""
     environment = describe("cpu")
     path = DATA / f"{folder_of(environment)}.json"
     if not any(path.name in files for files in FILES.values()):
-        print(f"{path} is of another processor than those that constants are fitted for", file=sys.stderr)
+        print(f"{path} is for a processor that no constants are fitted for", file=sys.stderr)
     measured = measure(count, seed)
     write_points(path, {"environment": environment}, [*(read_points(path)[1] if add else ()), *measured])
 
@@ -277,9 +277,9 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is out of date")
-    parser.add_argument("--measure", type=int, metavar="COUNT", help="sizes to measure before")
-    parser.add_argument("--seed", type=int, default=0, help="of these sizes")
-    parser.add_argument("--add", action="store_true", help="keep the points that the file has")
+    parser.add_argument("--measure", type=int, metavar="COUNT", help="how many sizes to measure first")
+    parser.add_argument("--seed", type=int, default=0, help="seed of these sizes")
+    parser.add_argument("--add", action="store_true", help="keep the points in the file")
     options = parser.parse_args(arguments)
     if options.measure:
         measure_here(options.measure, options.seed, options.add)

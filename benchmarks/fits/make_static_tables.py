@@ -1,15 +1,15 @@
-"""Measures which kernel is fastest where, and writes csrc/core/static_tables.cpp from all such measurements.
+"""Measures the fastest kernels of problems, and writes csrc/core/static_tables.cpp from all such measurements.
 
     make_static_tables.py                          measure this processor, then write the C++ table
     make_static_tables.py --device cuda            this GPU: transpositions and sums
-    make_static_tables.py --op gemm --dtype float32    measure again only this part of it
+    make_static_tables.py --op gemm --dtype float32    measure only this part again
     make_static_tables.py --from-json              write the C++ table, measure nothing
-    make_static_tables.py --from-json --check      fail if the C++ table is not what the JSON gives
+    make_static_tables.py --from-json --check      fail if the C++ table differs from the JSON
 
-Measurements are kept in <processor or GPU>_tuning.json beside this file; the C++ table holds them all but products
-on CPUs, to which fit_cpu_costs.py fits predictions. Candidates
-are the rungs from level 4 up (2 on a GPU) and torch. What a point names is decided in static_tables.generate, and
-for problems between the points in csrc/core/nearest.cpp.
+Measurements are kept in <processor or GPU>_tuning.json beside this file. The C++ table holds all of them except
+products on CPUs, which fit_cpu_costs.py uses. Candidates are the rungs from level 4 up (on a GPU from level 2)
+and torch. static_tables.generate decides which kernel a point names, and csrc/core/nearest.cpp chooses for
+problems between the points.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TARGET = ROOT / "csrc" / "core" / "static_tables.cpp"
 
 
 def merge(path: Path, new: list[Point]) -> list[Point]:
-    """The file's points, with those that were measured now in place of what was measured there before."""
+    """The file's points, with the new points replacing old points of the same problems."""
     old = read_points(path)[1] if path.exists() else []
     replaced = {order(p) for p in new}
     return sorted([*new, *(p for p in old if order(p) not in replaced)], key=order)
@@ -52,13 +52,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--op", action="append", choices=list(GRIDS), help="default: all")
     parser.add_argument("--dtype", action="append", choices=list(CPP_TYPES), help="default: all")
-    parser.add_argument("--least-work", type=float, default=0, help="leave out points of fewer multiply-adds")
+    parser.add_argument("--least-work", type=float, default=0, help="leave out points with less work")
     parser.add_argument("--budget", type=float, default=0.06, help="seconds for each kernel at each point")
-    parser.add_argument(
-        "--slowest", type=float, default=0.7, help="leave out points that would take longer, seconds"
-    )
-    parser.add_argument("--limit", type=float, default=math.inf, help="stop after so many seconds")
-    parser.add_argument("--json", type=Path, help="where measurements go; default: by the processor's type")
+    parser.add_argument("--slowest", type=float, default=0.7, help="leave out points that take more seconds")
+    parser.add_argument("--limit", type=float, default=math.inf, help="stop after this many seconds")
+    parser.add_argument("--json", type=Path, help="file for the results; default: by the processor's type")
     return parser.parse_args(arguments)
 
 

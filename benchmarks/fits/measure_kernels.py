@@ -1,4 +1,4 @@
-"""Times every kernel that may be the fastest, and the library, on this GPU: what predictions are fitted to.
+"""Times the library and every kernel that may be the fastest on this GPU. Predictions are fitted to these times.
 
     python benchmarks/fits/measure_kernels.py --grid --random 120 --seed 77 --json h200.json
     python benchmarks/fits/measure_kernels.py --random 100 --seed 7 --json h200_choices.json
@@ -7,7 +7,7 @@
     python benchmarks/fits/measure_kernels.py --again h200.json --at bf16x6 --kernel crt       a new kernel
     python benchmarks/fits/measure_kernels.py --again h200.json --random 60       new problems
 
-Kernels far behind are left out of a point. fit_costs.py reads the first file, check_choices.py all.
+A point leaves out kernels that are far slower. fit_costs.py reads the first file, check_choices.py all files.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from studies.environment import describe
 
 ORDER = ("float64", "float32", "tf32", "float16", "bfloat16", "int8", "int32")
-LIBRARIES = ("torch", "cublaslt_1")  # the latter where torch has no such product, or its flags let it round
-ALIGNED, UNIT = 0.4, 64  # this share of random problems has sides of whole units
-Problems = dict[str, list[tuple[Sizes, str]]]  # of each series: a dtype, or tf32
+LIBRARIES = ("torch", "cublaslt_1")  # the second if torch has no such product, or may round operands
+ALIGNED, UNIT = 0.4, 64  # this share of random problems has sides that are multiples of UNIT
+Problems = dict[str, list[tuple[Sizes, str]]]  # by series: a dtype, or tf32
 
 
 def random_problems(count: int, seed: int, least: int, most: int) -> list[tuple[Sizes, str]]:
-    """Shapes log-uniform in ``least`` to ``most``, in random layouts."""
+    """Shapes with log-uniform sides from ``least`` to ``most``, in random layouts."""
     draw = random.Random(seed)
     found = []
     for _ in range(count):
@@ -52,7 +52,7 @@ def random_problems(count: int, seed: int, least: int, most: int) -> list[tuple[
 
 @contextlib.contextmanager
 def multiprocessors(count: int | None) -> Iterator[None]:
-    """Runs on so many of the GPU's; its L2 cache and its bandwidth stay whole."""
+    """Uses only this many multiprocessors of the GPU, with its whole L2 cache and bandwidth."""
     if count is None:
         yield
         return
@@ -72,7 +72,7 @@ def measure(problems: Problems, budget: float, only: list[str] | None = None) ->
         for name, wanted in problems.items():
             dtype, precision = ("float32", name) if name == "tf32" else (name, None)
             series = Series("gemm", dtype, precision, session, budget, slowest=0.7, only=only)
-            if only:  # without yardsticks: none of these kernels was far behind at these points
+            if only:  # no yardsticks: none of these kernels was far slower at these points
                 series.candidates = [row for row in series.candidates if row.name in only]
             for sizes, layout in sorted(wanted, key=lambda problem: work_of("gemm", problem[0])):
                 if point := one_point(series.measure(sizes, layout), only):
@@ -82,7 +82,7 @@ def measure(problems: Problems, budget: float, only: list[str] | None = None) ->
 
 
 def one_point(points: list[Point], only: list[str] | None) -> Point | None:
-    """What was measured in each precision, as one point: a split one adds the kernel of its name."""
+    """Joins the points of all precisions into one. A split precision adds only the kernel of its own name."""
     times: dict[str, float] = {}
     for point in points:
         split = point.get("precision") in BESIDE_IEEE
@@ -99,7 +99,7 @@ def key_of(point: Point) -> tuple[Any, ...]:
 
 
 def together(old: list[Point], new: list[Point]) -> list[Point]:
-    """Times of ``new`` in place of those of ``old``, and problems that only one of them has."""
+    """Both lists in one. For a problem in both, the times of ``new`` replace those of ``old``."""
     found = {key_of(point): point for point in old}
     for point in new:
         before = found.get(key_of(point), point)
@@ -108,7 +108,7 @@ def together(old: list[Point], new: list[Point]) -> list[Point]:
 
 
 def without(points: list[Point], problems: Problems, kernels: list[str]) -> list[Point]:
-    """Without the times of these kernels at these problems: one that is far behind now has none."""
+    """The points without these kernels' times at these problems: a kernel that is now far slower has no time."""
 
     def left(point: Point) -> Point:
         if problem_in(point) not in problems.get(series_of(point), ()):
@@ -124,7 +124,7 @@ def problem_in(point: Point) -> tuple[Sizes, str]:
 
 
 def problems_at(points: list[Point], kernels: list[str]) -> Problems:
-    """Those at which one of the kernels was measured."""
+    """The problems at which one of the kernels was measured."""
     found: Problems = {}
     for point in points:
         if not point["seconds"].keys().isdisjoint(kernels):
@@ -138,19 +138,17 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="default: the file of --again")
     parser.add_argument(
-        "--grid", type=int, nargs="?", const=1 << 30, default=0, help="so many points of the grid"
+        "--grid", type=int, nargs="?", const=1 << 30, default=0, help="how many points of the grid"
     )
-    parser.add_argument("--random", type=int, default=0, help="so many random problems")
+    parser.add_argument("--random", type=int, default=0, help="how many random problems")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sides", type=int, nargs=2, default=(16, 8192), help="of random problems")
-    parser.add_argument("--dtype", action="append", choices=ORDER, help="default: all, and tf32")
+    parser.add_argument("--sides", type=int, nargs=2, default=(16, 8192), help="range of random sides")
+    parser.add_argument("--dtype", action="append", choices=ORDER, help="default: all dtypes, and tf32")
     parser.add_argument("--budget", type=float, default=0.006, help="seconds for each kernel at each point")
-    parser.add_argument("--again", type=Path, help="the points of this file, of which --kernel are measured")
-    parser.add_argument("--kernel", action="append", default=[], help="with --again")
-    parser.add_argument(
-        "--at", action="append", help="with --again: the problems of this kernel, not its own"
-    )
-    parser.add_argument("--multiprocessors", type=int, help="a green context of so many")
+    parser.add_argument("--again", type=Path, help="measure --kernel again at this file's points")
+    parser.add_argument("--kernel", action="append", default=[], help="with --again: what to measure")
+    parser.add_argument("--at", action="append", help="with --again: the problems of this other kernel")
+    parser.add_argument("--multiprocessors", type=int, help="use a green context with this many")
     options = parser.parse_args()
     if not (options.json or options.again):
         parser.error("--json or --again is needed")
@@ -159,7 +157,7 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Writes after every series, so that what was measured is kept when time is up."""
+    """Writes the file after every series, so that an interrupted run keeps its measurements."""
     head: dict[str, Any] = {"environment": describe("cuda")}
     points: list[Point] = []
     steps: list[tuple[Problems, list[str] | None]] = []

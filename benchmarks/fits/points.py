@@ -1,13 +1,13 @@
-"""Files of measured points: what predictions and tables are made from, a line for each problem.
+"""Files of measured points, with a line for each problem. Predictions and tables are made from them.
 
-A point is the times of all kernels for one problem in one type, as a mapping: op, dtype, precision (tf32 and the
-like; else it is not there), threads (0: a GPU), batch, m, n, k, a_transposed and b_transposed (where layouts were
-measured), kernel (the winner, where it was decided while measuring) and seconds by kernel. On disk:
+A point holds the times of all kernels for one problem in one type. It is a mapping with the keys op, dtype,
+precision (only if it is tf32 or the like), threads (0: a GPU), batch, m, n, k, a_transposed and b_transposed (if
+layouts were measured), kernel (the winner, if it was decided while measuring) and seconds by kernel. On disk:
 
     ["gemm", 0, 1, 64, 320, 64, "TN", {"float64": [8.704, 11.78, 0, 5.408], "tf32": [0, 4.2]}]
 
-microseconds in the order of the head's "kernels" of that op and type, 0 where one was not timed; before them the
-winner.
+The numbers are microseconds, in the order of the head's "kernels" of that op and type; 0 means not timed. The
+winner's name may stand before them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 2
-PRECISIONS = ("tf32", "bf16x3", "fp16x3")  # types of the file that are float32 in such a precision
+PRECISIONS = ("tf32", "bf16x3", "fp16x3")  # "types" in the file that mean float32 in this precision
 Point = dict[str, Any]
 
 
@@ -39,7 +39,7 @@ def _times(point: Point, kernels: list[str]) -> list[Any]:
 
 
 def write_points(path: Path, head: dict[str, Any], points: list[Point]) -> None:
-    """``head``: the environment, and what else the file is to say of itself."""
+    """``head``: the environment, and further facts about the file."""
     kernels: dict[str, list[str]] = {}
     for point in points:
         known = kernels.setdefault(f"{point['op']} {series_of(point)}", [])
@@ -69,7 +69,7 @@ def _point(line: list[Any], series: str, times: list[Any], kernels: list[str]) -
 
 
 def read_points(path: Path) -> tuple[dict[str, Any], list[Point]]:
-    """The head, and the points of one type after the other. Raises ValueError for a file of another form."""
+    """The head, and the points, type by type. Raises ValueError if the file has another format."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if data.get("format") != FORMAT:
         raise ValueError(f"{path}: not measured points of format {FORMAT}")

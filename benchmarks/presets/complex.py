@@ -1,4 +1,4 @@
-"""Complex products beside torch's own: cuBLAS' CGEMM and ZGEMM, or those of the CPU's library."""
+"""Complex products compared with torch's: cuBLAS' CGEMM and ZGEMM, or those of the CPU's library."""
 
 from __future__ import annotations
 

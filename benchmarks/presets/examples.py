@@ -1,5 +1,5 @@
-"""What programs of examples/ measure: models of the transformers library, a transformer of torch's own layers, and
-an MLP shared by several devices."""
+"""Runs the measurements of the programs in examples/: models of the transformers library, a transformer of torch's
+layers, and an MLP on several devices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def example(name: str) -> ModuleType:
 
 
 def models(settings: Settings, *, invariant: bool = False) -> Report:
-    """``invariant``: two of them, with rows that do not depend on the batch; checked, too."""
+    """``invariant``: two of the models, with rows that do not depend on the batch. Their bits are checked, too."""
     module, most = example("models"), settings.most
     names = ("llama-prefill", "llama-decode") if invariant else (*module.STEPS, *module.CHAINS)
     scale = module.SCALES[settings.device if most is None else "tiny"]
@@ -43,7 +43,7 @@ def models(settings: Settings, *, invariant: bool = False) -> Report:
 
 
 def transformer(settings: Settings, *, wide: bool = False) -> Report:
-    """``wide``: twice the width, in one type and by one way of attending."""
+    """``wide``: twice the width, with one type and one form of attention."""
     module, most = example("transformer"), settings.most
     config = module.CONFIGS["tiny" if most else settings.device + "-wide" * wide]
     types, attentions = (TYPES[1:], ("sdpa",)) if wide else (TYPES[:most], module.ATTENTIONS[:most])
@@ -55,7 +55,7 @@ def transformer(settings: Settings, *, wide: bool = False) -> Report:
 
 
 def tensor_parallel(settings: Settings) -> Report:
-    """On two devices: GPUs through NCCL, or cores through gloo."""
+    """Measures on two devices: GPUs with NCCL, or CPU cores with gloo."""
     sizes, types, rounds = ["16 32 64"], ["float32"], 1
     if settings.most is None:
         on_gpu = ["64 8192 28672", "1024 2048 8192", "1024 8192 28672", "8192 8192 28672"]

@@ -1,6 +1,6 @@
-"""What a program waits for once: importing fastgemm, and its first product after torch's first one on a device.
+"""Measures one-time costs: the import of fastgemm, and its first product after torch's first one on a device.
 
-Every row is the median of fresh processes, in which torch had been imported and had made its context.
+Every row is the median over fresh processes that had already imported torch and created its context.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def measure(settings: Settings) -> Report:
     processes = min(PROCESSES, settings.most or PROCESSES)
     method = {"size": first_calls.SIZE, "processes": processes}
     runs = []
-    with tempfile.TemporaryDirectory() as cache:  # compiled modules, as pip leaves them
+    with tempfile.TemporaryDirectory() as cache:  # holds Python's compiled modules, as pip does
         environment = os.environ | {"PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
-        for i in range(processes + 1):  # the first one fills the caches
+        for i in range(processes + 1):  # the first process fills the caches
             settings.progress("first_product", i / (processes + 1))
             command = [sys.executable, first_calls.__file__, settings.device]
             done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)

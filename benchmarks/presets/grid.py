@@ -1,8 +1,8 @@
-"""Ordinary products of 16-bit types, in CUDA graphs whose calls rotate over operands, and eagerly.
+"""Ordinary products of 16-bit types, in CUDA graphs with rotating operands, and in eager mode.
 
-Weights are cold: their sets exceed the L2 cache three times over, as far as 16 sets do. Activations are warm:
-there are two of them. torch and level=None are timed beside cuBLASLt's candidates and own kernels of levels 5 and
-6; of these, the file keeps the best one each.
+Weights are cold: there are up to 16 sets of weights, which together exceed three times the L2 cache if 16 are
+enough. Activations are warm: there are two. torch and level=None are timed beside cuBLASLt's candidates and own
+kernels of levels 5 and 6. The file keeps the best candidate and the best own kernel.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ from torch import Tensor
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LAYOUTS = ("NT", "NN")  # NT: weights as torch.nn.Linear has them
-COUNT, SEED = 60, 1  # problems of a type and layout
+COUNT, SEED = 60, 1  # problems for each type and layout
 CALLS, MOST_SETS, ACTIVATIONS = 20, 16, 2
-FEW = 6  # own kernels, those of the least predictions, that are tried however short the time is
-HOPELESS = 2.0  # times as slow as the best in its first sample: no more follow
+FEW = 6  # own kernels to try in any case, those with the least predicted times
+HOPELESS = 2.0  # a contestant this many times as slow as the best in its first sample is not sampled again
 LEAST_ROUNDS, MOST_ROUNDS = 8, 32
-EAGER_SAMPLE = (
-    1e-3  # seconds of a sample of plain calls at least: the wait for the GPU at its end is a part of it
-)
+EAGER_SAMPLE = 1e-3  # least seconds for a sample of plain calls; the final wait for the GPU is included
 
 
 class GraphTimer(CudaTimer):
-    """Replays between two events, after a kernel that spins while the host launches them."""
+    """Times replays between two events. Before them, a kernel spins while the host launches the replays."""
 
     name = "CUDA graphs"
     method = (
@@ -62,7 +60,7 @@ class GraphTimer(CudaTimer):
 
 
 def captured(calls: Sequence[Call]) -> Call:
-    """Replays the calls as a CUDA graph."""
+    """Captures the calls in a CUDA graph, and returns its replay."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for call in calls:
@@ -72,7 +70,7 @@ def captured(calls: Sequence[Call]) -> Call:
 
 @dataclass(frozen=True)
 class Bench:
-    """How calls become a graph and are timed. ``predict``: seconds of kernels by their names."""
+    """How calls are captured and timed. ``predict``: seconds of kernels by their names."""
 
     graph: Callable[[Sequence[Call]], Call]
     timer: Timer
@@ -87,13 +85,13 @@ class Bench:
 
 
 def rotation(weight_bytes: int, cache_bytes: int) -> list[tuple[int, int]]:
-    """The activation and the weight of each call of a graph. Each weight is read equally often."""
+    """The indices of activation and weight for each call of a graph. Each weight is read equally often."""
     sets = min(MOST_SETS, 3 * cache_bytes // weight_bytes + 1)
     return [(i % ACTIVATIONS, i % sets) for i in range(sets * max(1, round(CALLS / sets)))]
 
 
 def candidates(shape: Shape, dtype: torch.dtype, layout: str, device: str, bench: Bench) -> dict[str, str]:
-    """Kernels by name, and whose they are: cuBLASLt's, then own ones by predicted time, unknown ones last."""
+    """The origin of each kernel: first cuBLASLt's, then own kernels by predicted time, unpredicted ones last."""
     problem = (dtype_name(dtype), "ieee", 1, *shape, False, layout[1] == "T")
     predicted = dict(bench.predict(problem))
     rows = [row for row in kernels("gemm", device, dtype) if row.available and row.role != "pitfall"]
@@ -105,7 +103,7 @@ def candidates(shape: Shape, dtype: torch.dtype, layout: str, device: str, bench
 
 @dataclass
 class Entry:
-    """A contestant: its row, the calls of its graph, and what replays them."""
+    """A contestant: its row, the calls of its graph, and the graph's replay."""
 
     row: Measurement
     calls: list[Call] = field(default_factory=list)
@@ -117,7 +115,7 @@ class Entry:
 
 
 class Race:
-    """The contestants of one problem. ``share``: seconds for all of it."""
+    """The contestants of one problem. ``share``: seconds for the whole problem."""
 
     def __init__(
         self, shape: Shape, dtype: torch.dtype, layout: str, device: str, bench: Bench, share: float
@@ -147,7 +145,7 @@ class Race:
         self.last.fill_(torch.nan)
         replay()
         row = Measurement(choice=choice, kernel=kernel, baseline=TORCH)
-        if choice == TORCH:  # not judged: torch may add up parts of a sum in 16 bits
+        if choice == TORCH:  # not checked, because torch may add parts of a sum in 16 bits
             row.role = "baseline"
         else:
             found = self.exact.check(self.last, "")
@@ -155,7 +153,7 @@ class Race:
         return Entry(row, calls, replay)
 
     def entries(self) -> dict[str, Entry]:
-        """All that take the problem, and rows of those that raise for another reason."""
+        """Entries of all kernels that take the problem, and of those that fail with another error."""
         found = {TORCH: self.entry(TORCH, torch.matmul), DEFAULT: self.entry(DEFAULT, fastgemm.matmul)}
         for name, choice in self.candidates.items():
             own = sum(each.row.choice == OWN for each in found.values())
@@ -170,7 +168,7 @@ class Race:
         return found
 
     def timed(self, right: dict[str, Entry]) -> Interleaved:
-        """Times those that are not hopeless, and the best one of each choice."""
+        """Times the contestants that are not hopeless, and the best one of each choice."""
         timer = self.bench.timer
         first = {name: min(timer.sample(e.replay, 1) for _ in range(2)) for name, e in right.items()}
         best: dict[str, str] = {}
@@ -183,8 +181,8 @@ class Race:
         return interleave(kept, budget=budget, estimates=first, timer=timer, **rounds)
 
     def run(self) -> list[Measurement]:
-        """Rows of torch, level=None, the best candidate of cuBLASLt and the best own kernel; and those that are
-        wrong, without a time."""
+        """Rows of torch, level=None, the best candidate of cuBLASLt and the best own kernel. Wrong contestants
+        also have a row, without a time."""
         entries = self.entries()
         right = {name: each for name, each in entries.items() if each.row.right}
         samples = self.timed(right)
@@ -204,7 +202,7 @@ class Race:
 
 
 def rows_of(shape: Shape, group: str, dtype: torch.dtype, layout: str, *where: Any) -> list[Measurement]:
-    """The rows of a problem; one row that says so if torch's call or that of level=None failed."""
+    """The rows of a problem. If torch or level=None failed, there is a single row with the error."""
     try:
         with torch.no_grad():
             rows = Race(shape, dtype, layout, *where).run()
@@ -217,7 +215,7 @@ def rows_of(shape: Shape, group: str, dtype: torch.dtype, layout: str, *where: A
 
 
 def measure(settings: Settings, bench: Bench | None = None) -> Report:
-    """Stops when the seconds are over, and says how many problems it left."""
+    """Stops when the time is over. The report holds the number of problems that were not measured."""
     bench, device = bench or Bench.of_gpu(), settings.device
     end = time.perf_counter() + (settings.budget or settings.seconds)
     seed = SEED if settings.seed is None else settings.seed
@@ -243,7 +241,7 @@ def measure(settings: Settings, bench: Bench | None = None) -> Report:
 
 
 def kept(settings: Settings, report: Report, now: set[str]) -> list[Measurement]:
-    """Rows of types that are not measured ``now``, if the file has them of the same commit, device and seed."""
+    """The file's rows of types that are not measured ``now``, if commit, device and seed are the same."""
 
     def origin(of: Report) -> tuple[Any, ...]:
         return of.environment["commit"], of.environment["device"], of.method["seed"]

@@ -1,6 +1,6 @@
 """Products whose rows do not depend on each other (``invariant=True``): ``x @ weight.T``, weight (N, K).
 
-Rows of the result, computed alone, must have the same bits.
+Each row must have the same bits when it is computed alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Layers with an epilogue, ``activation(linear(x, weight, bias))``, with a residual where the group says so.
+"""Layers with an epilogue, ``activation(linear(x, weight, bias))``, in some groups with a residual.
 
-By torch's functions one by one (eager), by the same under torch.compile, by ``fastgemm.linear``, and apart, which
-is fastgemm's layer followed by torch's activation: what the epilogue is worth.
+The contenders are torch's functions one by one (eager), the same under torch.compile, ``fastgemm.linear``, and
+"apart": fastgemm's layer followed by torch's activation. "apart" shows what the fused epilogue gains.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "silu": functional.silu,
 }
-SHAPES = {  # rows of x, rows of weight, features; the first one has every activation
+SHAPES = {  # rows of x, rows of weight, features; only the first shape is measured with every activation
     "cuda": [
         (8192, 4096, 4096),
         *((m, 14336, 4096) for m in (8, 1, 64, 4096)),
@@ -72,10 +72,10 @@ def contest(
     )
 
     def check(name: str, result: Tensor) -> dict[str, Any]:
-        """Some of the rows against float64."""
+        """Compares some rows with float64."""
         error = (result[some].double() - expected).abs().max().item()
         bound = TOLERANCE[dtype] * max(1.0, expected.abs().max().item())
-        return {} if error <= bound else {"right": False, "message": f"errs by {error:.2e} of {bound:.2e}"}
+        return {} if error <= bound else {"right": False, "message": f"error {error:.2e} > {bound:.2e}"}
 
     torch._dynamo.reset()
     eager = partial(steps, functional.linear, x, w, b, r)

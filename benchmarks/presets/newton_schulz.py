@@ -1,7 +1,7 @@
 """Muon's Newton-Schulz iteration of examples/newton_schulz.py, whose products are symmetric.
 
-By torch, by torch.compile and by fastgemm. Errors are those against the same steps in float64, beside the norm of
-their result.
+The steps are computed by torch, by torch.compile and by fastgemm. Errors are relative to the norm of the result of
+the same steps in float64.
 """
 
 from __future__ import annotations

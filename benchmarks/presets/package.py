@@ -1,4 +1,4 @@
-"""The ladder, sets of problems against torch, the host's time, errors, and peers."""
+"""Presets for the ladder, sets of problems against torch, the host's time, errors, and peers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from studies.sweep import run_study
 from studies.telemetry import sensors_of
 from studies.timers import Pace
 
-BATCHES = 2  # of each way to call the layers of a model in turn; a batch of all takes a GPU's host 4 s
+BATCHES = 2  # for each way to call a model's layers in turn; one batch of all ways takes a GPU's host 4 s
 
 
 def of_cases(settings: Settings, cases: list[Case], said: dict, sustained: bool = False) -> Report:
@@ -49,7 +49,7 @@ def of_preset(name: str, settings: Settings) -> Report:
 
 
 def transposes(settings: Settings) -> Report:
-    """The kernel of this library and torch's in it, by one thread and by all of them."""
+    """The rows ``pipelined`` and ``torch``, on one thread and on all threads."""
     dtypes, choices = [torch.int8, torch.float32, torch.complex128], (kernel("pipelined"), kernel("torch"))
     cases = [
         case
@@ -84,7 +84,7 @@ def accuracy(settings: Settings) -> Report:
 
 
 def beside_peers(settings: Settings) -> Report:
-    """A third of the time is for compiling and autotuning, by three others that do."""
+    """A third of the time is for the three peers that compile and autotune."""
     cases, progress = problems()[: settings.most], settings.progress
     times = {"budget": settings.budget or 0.05, "setup": settings.seconds / 9}
     report = run_peers(settings.device, **times, cases=cases, progress=progress)
@@ -93,7 +93,7 @@ def beside_peers(settings: Settings) -> Report:
 
 
 def no_peers(device: str) -> str:
-    """Why the preset cannot run, or "". Without the peers it would overwrite the file of their times."""
+    """Why the preset cannot run, or "". A run without the peers would overwrite their measured times."""
     return "" if with_triton.version() and with_jax.version() else "needs Triton and JAX"
 
 

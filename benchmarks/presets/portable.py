@@ -1,11 +1,11 @@
-"""What every GPU but Hopper runs, beside Hopper's own code, on one Hopper GPU: a build of each after the other.
+"""Compares the code of all other GPUs with Hopper's code, on one Hopper GPU. It needs two builds.
 
     FASTGEMM_CUDA_ARCHS=90-real pip install .     # the portable path: has neither wgmma nor TMA
     python benchmarks/run.py portable
     FASTGEMM_CUDA_ARCHS=90a-real pip install .
     python benchmarks/run.py portable
 
-Each run measures the kernels of its build beside torch's, and keeps what the file has of the other build's.
+Each run measures the kernels of its build beside torch's, and keeps the other build's results in the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastgemm.bench.records import Report, read_report, select
 from studies.environment import folder_of
 
 PORTABLE, HOPPER = "portable", "hopper"
-LEVEL_6 = "level 6"  # the kernel that the level takes
+LEVEL_6 = "level 6"  # the kernel that the level chooses
 FP32, BF16, INT8 = torch.float32, torch.bfloat16, torch.int8
 SQUARES = cubes(4096, 8192)
 PROBLEMS = {  # kernel, dtype, (M, N, K), precision
@@ -54,7 +54,7 @@ def contest(
     m, n, k = shape
     a, b = (random_matrix(*sizes, dtype=dtype, device=device) for sizes in ((m, k), (k, n)))
     if dtype == INT8:
-        b = b.mT.contiguous().mT  # as torch._int_mm takes it
+        b = b.mT.contiguous().mT  # the layout that torch._int_mm requires
     choice = {"level": 6} if name == LEVEL_6 else {"kernel": name}
     own = partial(fastgemm.matmul, precision=precision or None, **choice)
     return product(a, b, {own_build(): own, "torch": torch_product}, group=name, precision=precision)

@@ -1,5 +1,5 @@
-"""Products by residues: times and errors of float64 and float32 beside torch's, rates of int64, and those of
-narrower integers beside int8's."""
+"""Products by residues: times and errors of float64 and float32 compared with torch, rates of int64, and rates of
+narrower integers compared with int8."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 FP64, FP32 = torch.float64, torch.float32
 DISTRIBUTIONS = ("normal", "uniform", "positive", "cancelling", "wide")
-DRAWS = 4  # where magnitudes differ by 2**70, few elements have the errors of which a norm consists
-NARROW = (  # operands and result
+DRAWS = 4  # several, because few elements dominate the norm of the errors if magnitudes differ by 2**70
+NARROW = (  # types of the operands and of the result
     (torch.int8, torch.int8, None),
     (torch.uint8, torch.uint8, None),
     (torch.uint8, torch.int8, None),
@@ -27,9 +27,9 @@ NARROW = (  # operands and result
 
 
 def operands(distribution: str, m: int, n: int, k: int, device: str) -> list[Tensor]:
-    """In float64. relu: activations beside normal weights, half of a row zeros; wide: over some 70 bits."""
+    """float64 operands. relu: activations, half of them zeros, times normal weights. wide: over some 70 bits."""
     a, b = (torch.randn(*sizes, dtype=FP64, device=device) for sizes in ((m, k), (k, n)))
-    if distribution == "cancelling":  # the second half of k takes away what the first gave, but for a little
+    if distribution == "cancelling":  # the second half of k cancels most of the first
         half = k // 2
         a[:, half : 2 * half] = a[:, :half]
         b[half : 2 * half] = -b[:half] * (1 + 2.0**-30 * torch.randn_like(b[:half]))
@@ -44,7 +44,7 @@ def operands(distribution: str, m: int, n: int, k: int, device: str) -> list[Ten
 
 
 def ways(dtype: torch.dtype, device: str) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
-    """A CPU has no kernels for residues."""
+    """The contenders. A CPU has no kernels for residues."""
     found = {"fastgemm": fastgemm.matmul, "torch": torch.matmul}
     if device == "cuda":
         names = ("dmma", "crt") if dtype == FP64 else ("bf16x6", "crt")
@@ -55,7 +55,7 @@ def ways(dtype: torch.dtype, device: str) -> dict[str, Callable[[Tensor, Tensor]
 
 
 def times(device: str, dtype: torch.dtype, distribution: str, shape: tuple[int, int, int]) -> Contest:
-    """What each errs by is the matter of ``errors``."""
+    """Measures only times; ``errors`` measures the errors."""
     a, b = (x.to(dtype) for x in operands(distribution, *shape, device))
     return product(a, b, ways(dtype, device), group=distribution, check=lambda name, result: {})
 

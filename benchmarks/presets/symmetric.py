@@ -1,6 +1,6 @@
-"""Products with a symmetric result, ``a @ a.mT`` and of complex numbers ``a @ a.mH``, of square matrices.
+"""Products of square matrices with a symmetric result: ``a @ a.mT``, and ``a @ a.mH`` for complex numbers.
 
-"general" multiplies by the transpose of a copy, which no kernel can tell from another matrix.
+"general" multiplies by the transpose of a copy. Kernels cannot know that the copy is the same matrix.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contests import Contest, Preset, of_contests, product, torch_product
 from fastgemm.bench.problems import random_matrix
 
 SIZES = {"cuda": (256, 512, 1024, 2048, 4096, 8192, 16384), "cpu": (128, 256, 512, 1024, 2048)}
-DTYPES = {  # tf32: float32 in that precision
+DTYPES = {  # tf32: float32 with precision="tf32"
     "cuda": "bfloat16 float16 float32 tf32 float64 int8 int32 complex64 complex128",
     "cpu": "bfloat16 float32 float64 int32 complex64 complex128",
 }

@@ -1,4 +1,4 @@
-"""What a processor's published figures are measured on."""
+"""Sets of problems for the published figures of a processor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastgemm.bench.problems import Gemm, Transpose
 
 
 def reference() -> list[Case]:
-    """What the published figures are measured on: each group's geometric mean is one row of docs and README."""
+    """The problems of the published figures. Each group's geometric mean is one row of docs and README."""
     cases: list[Case] = []
     level6 = ((("level", 6),),)
 

@@ -1,7 +1,7 @@
-"""cublasGemmEx in the cuBLAS that torch has loaded: its int8 products, and those it emulates.
+"""Calls cublasGemmEx of the cuBLAS that torch has loaded: its int8 products, and its emulated ones.
 
-torch._int_mm lets cuBLASLt choose an algorithm without a workspace, and is half as fast on an H200: a better
-baseline is needed to say anything about an int8 kernel.
+torch._int_mm lets cuBLASLt choose an algorithm without a workspace, and is half as fast on an H200. An int8 kernel
+must be compared with a better baseline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CUBLAS_COMPUTE_32I, CUBLAS_GEMM_DEFAULT = 72, -1
 CUBLAS_OP_N, CUBLAS_OP_T = 0, 1
 CUBLAS_EMULATION_STRATEGY_DEFAULT, CUBLAS_EMULATION_STRATEGY_EAGER = 0, 2
 CUBLAS_STATUS_NOT_SUPPORTED = 15
-# A compute type, the type of operands, result and factors.
+# The compute type, the type of operands and result, and the type of the factors.
 EMULATED = {
     "32F_EMULATED_16BFX9": (78, CUDA_R_32F, ctypes.c_float),
     "64F_EMULATED_FIXEDPOINT": (79, CUDA_R_64F, ctypes.c_double),
@@ -50,7 +50,7 @@ def _succeed(status: int, function: str) -> None:
 
 
 def _stored(x: Tensor) -> tuple[int, int]:
-    """How a column-major reader that wants the transpose reads a matrix, and its leading dimension."""
+    """How a column-major library reads the transpose of a matrix: the operation and the leading dimension."""
     return (CUBLAS_OP_N, x.stride(0)) if x.stride(1) == 1 else (CUBLAS_OP_T, x.stride(1))
 
 
@@ -59,7 +59,7 @@ def _gemm_ex(
 ) -> Tensor:
     """out = a @ b into a row-major matrix: cuBLAS is column-major and computes out^T = b^T a^T.
 
-    ``types``: those of operands, of the result and of the computation.
+    ``types``: the types of the operands, of the result and of the computation.
     """
     (op_a, lda), (op_b, ldb) = _stored(a), _stored(b)
     operand, result, compute = types
@@ -74,16 +74,16 @@ def _gemm_ex(
 
 
 def gemm_ex_int8(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """out = a @ b, of int8 into int32."""
+    """out = a @ b, int8 operands with an int32 result."""
     types = CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I
     return _gemm_ex(torch.cuda.current_blas_handle(), a, b, out, types, ctypes.c_int32)
 
 
 class Emulation:
-    """cublasGemmEx with a compute type that emulates, on a handle and with a workspace of its own.
+    """cublasGemmEx with an emulated compute type, with its own handle and workspace.
 
-    ``eager``: wherever cuBLAS can emulate. By default it computes natively where it expects that to be faster.
-    Raises RuntimeError where this cuBLAS has no emulation.
+    ``eager``: emulates wherever cuBLAS can. By default, cuBLAS computes natively where it expects to be faster.
+    Raises RuntimeError if this cuBLAS has no emulation.
     """
 
     WORKSPACE_BYTES = 4 << 30  # room for the planes of both operands at 8192
@@ -93,7 +93,7 @@ class Emulation:
         self._compute, self._type, self._scalar = EMULATED[compute]
         library = _library()
         if not hasattr(library, "cublasSetEmulationStrategy"):
-            raise RuntimeError("this cuBLAS emulates nothing")
+            raise RuntimeError("this cuBLAS has no emulation")
         _succeed(library.cublasCreate_v2(ctypes.byref(self._handle)), "cublasCreate")
         stream = torch.cuda.current_stream().cuda_stream
         _succeed(library.cublasSetStream_v2(self._handle, stream), "cublasSetStream")

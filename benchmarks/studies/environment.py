@@ -1,4 +1,4 @@
-"""With what something was measured that a checkout knows, or the GPU's own tools: the commit and the driver."""
+"""The environment of a measurement, as far as the package cannot know it: the commit and the driver."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .telemetry import driver_version
 
 
 def commit() -> str | None:
-    """The commit this package was built from, with ``+`` after it when files differ; None outside a checkout.
+    """The commit of this checkout, with ``+`` after it if files differ; None outside a checkout.
 
-    FASTGEMM_COMMIT names it where the files were copied without their history.
+    FASTGEMM_COMMIT names the commit if the files were copied without the git history.
     """
     if os.environ.get("FASTGEMM_COMMIT"):
         return os.environ["FASTGEMM_COMMIT"]
@@ -39,7 +39,7 @@ def beyond_package(device: str) -> dict[str, Any]:
 
 
 def describe(device: str = "cpu") -> dict[str, Any]:
-    """What the package says of device, versions and date, and what it cannot know."""
+    """The device, versions and date that the package reports, with the commit and the driver."""
     return {**environment.describe(device), **beyond_package(device)}
 
 
@@ -47,7 +47,7 @@ VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 
 
 def folder_of(environment: dict[str, Any]) -> str:
-    """What results are filed under: ``h100`` for an NVIDIA H100 80GB HBM3; a CPU's vendor, family and model."""
+    """The name of the results' folder: ``h100`` for an NVIDIA H100 80GB HBM3; a CPU's vendor, family and model."""
     if environment["device_type"] == "cpu":
         vendor, *numbers = environment["cpu_model"].split("-")[:3]
         return "-".join([VENDORS.get(vendor, vendor.lower()), *numbers])

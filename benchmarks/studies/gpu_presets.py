@@ -1,4 +1,4 @@
-"""Sets of problems for a GPU: what its published figures are measured on."""
+"""Sets of problems for the published figures of a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FP32, FP64, FP16, BF16 = torch.float32, torch.float64, torch.float16, torch.bflo
 BY_BYTES = {1: torch.int8, 2: BF16, 4: FP32, 8: FP64, 16: torch.complex128}
 ODD = (4095, 4097, 4093)
 SQUARES = (2048, 4096, 8192, 16384)
-TENSOR_CORE_RUNGS = (  # as they are read
+TENSOR_CORE_RUNGS = (  # in reading order
     "wmma",
     "mma_sync",
     "wgmma",
@@ -27,7 +27,7 @@ TENSOR_CORE_RUNGS = (  # as they are read
     "wgmma_overlapped",
     "wgmma_specialized",
 )
-STEPS = {  # of levels 5 and 6, as they are read; the last one of each is the row that the level takes
+STEPS = {  # steps of levels 5 and 6, in reading order; the last one is the row that the level chooses
     FP32: ("cp_async", "producer_warp", "producer_warp_wide", "warp_specialized"),
     BF16: (
         *("wmma", "mma_ldmatrix", "wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_boxes"),
@@ -52,8 +52,8 @@ def _square(n: int, dtype: torch.dtype = FP32, layout: str = "NN") -> Gemm:
 
 
 def reference() -> list[Case]:
-    """Every rung at 4096, level 5 against cuBLAS from 1024 to 16384 and in all layouts, the other types,
-    transposes of all widths, and the sum."""
+    """Every rung at 4096, level 5 against cuBLAS from 1024 to 16384 and in all layouts, other types, transposes of
+    all widths, and the sum."""
     five = levels(5)
     cases = [
         Case(_square(4096, layout=layout), f"fp32 4096 {layout}", levels(*LEVELS), slow_rungs=True)
@@ -76,8 +76,8 @@ def reference() -> list[Case]:
 
 
 def tensor_cores() -> list[Case]:
-    """Level 6 and level=None in every type that tensor cores multiply, against torch, for int8 also against
-    cublasGemmEx; and the rungs inside level 6, against each other and cuBLAS."""
+    """Level 6 and level=None against torch, in every type that tensor cores multiply; int8 also against
+    cublasGemmEx. Also the rungs of level 6, against each other and cuBLAS."""
     cases = []
     six_and_default = (*levels(6), ())
 
@@ -100,7 +100,7 @@ def tensor_cores() -> list[Case]:
 
 
 def ladder_steps() -> list[Case]:
-    """Each step of level 6, and of level 5 with roles, beside the one before; operands that all read in place."""
+    """The steps of level 6 and of level 5's warp specialization, on operands that all of them read in place."""
     return [
         Case(
             _square(n, dtype, "NT"),
@@ -113,7 +113,7 @@ def ladder_steps() -> list[Case]:
 
 
 def random_shapes(count: int, seed: int) -> list[Case]:
-    """Shapes log-uniform in 1..8192, every combination of type and layout equally often, against torch.matmul."""
+    """Random shapes, log-uniform in 1..8192, against torch.matmul. Types and layouts occur equally often."""
     draw = random.Random(seed)
     kinds = [(dtype, layout) for dtype in (FP64, FP32, FP16, BF16) for layout in LAYOUTS]
     cases = []
@@ -126,7 +126,7 @@ def random_shapes(count: int, seed: int) -> list[Case]:
 
 
 def sizes(dtype: torch.dtype = FP32) -> list[Case]:
-    """Every level over the sizes, smallest first, so that a slow rung is left out once it takes too long."""
+    """Every level at all sizes, smallest first. A slow rung is left out once it takes too long."""
     name = str(dtype).removeprefix("torch.")
     return [Case(_square(n, dtype), f"sizes {name}", (*levels(*LEVELS), ())) for n in SIZES]
 

@@ -1,4 +1,4 @@
-"""What level=None and the best own kernel reach of torch, and of the best of all, on ordinary products."""
+"""Compares level=None and the best own kernel with torch and with the best of all, on ordinary products."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .layers import CLASSES, class_of
 
 TORCH, DEFAULT, LIBRARY, OWN, BEST = "torch", "level=None", "cublaslt", "own", "best"
 GRAPHS, EAGER = "seconds", "back_to_back"  # the fields of a row
-RATIOS = {  # of two contestants' times, and which value is the worst
+RATIOS = {  # ratios of two contestants' times, and the function for the worst value
     "torch / level=None": (TORCH, DEFAULT, GRAPHS, min),
     "torch / best own": (TORCH, OWN, GRAPHS, min),
     "level=None / best": (DEFAULT, BEST, GRAPHS, max),
     "eager, torch / level=None": (TORCH, DEFAULT, EAGER, min),
 }
-SLOWER, LATER = 1.03, 0.3e-6  # times as long as torch, and seconds later
+SLOWER, LATER = 1.03, 0.3e-6  # more than this many times torch's time, and this many seconds longer
 
 Problem = dict[str, Measurement]  # the rows of a problem by contestant
 
 
 def problems_of(rows: Iterable[Measurement]) -> Iterator[Problem]:
-    """The problems of which torch and level=None were timed."""
+    """The problems for which torch and level=None were timed."""
     found: dict[tuple[Any, ...], Problem] = {}
     for row in rows:
         if row.seconds:
@@ -34,7 +34,7 @@ def problems_of(rows: Iterable[Measurement]) -> Iterator[Problem]:
 
 
 def seconds(problem: Problem, contestant: str, kind: str = GRAPHS) -> float | None:
-    """The median; None where the contestant does not take the problem."""
+    """The median time; None if the contestant does not take the problem."""
     if contestant == BEST:
         return min(row.seconds.median for row in problem.values())
     row = problem.get(contestant)
@@ -42,7 +42,7 @@ def seconds(problem: Problem, contestant: str, kind: str = GRAPHS) -> float | No
 
 
 def means(rows: Iterable[Measurement]) -> list[dict[str, Any]]:
-    """Of each type, layout and class of flop: the geometric mean and the worst of each ratio."""
+    """The geometric mean and the worst of each ratio, by type, layout and class of flop."""
     groups: dict[tuple[str, str, str], list[Problem]] = {}
     for problem in problems_of(rows):
         row = problem[TORCH]
@@ -62,7 +62,7 @@ def means(rows: Iterable[Measurement]) -> list[dict[str, Any]]:
 
 
 def slower(rows: Iterable[Measurement]) -> list[dict[str, Any]]:
-    """The problems where level=None loses more than 3 % and 0.3 us to torch, in graphs; the worst first."""
+    """The problems where level=None is slower than torch in graphs by more than 3 % and 0.3 us, worst first."""
     found = []
     for problem in problems_of(rows):
         row, (torch, own) = problem[DEFAULT], (seconds(problem, name) for name in (TORCH, DEFAULT))
@@ -74,7 +74,7 @@ def slower(rows: Iterable[Measurement]) -> list[dict[str, Any]]:
 
 
 def told(report: Report) -> list[str]:
-    """Where level=None is slower than torch, and what was not measured."""
+    """Lines about problems where level=None is slower than torch, and about problems that were not measured."""
     rows = [
         f"{each['problem']}: {ratio(each['of_torch'])} of torch, {1e6 * each['later']:.1f} us later, "
         f"`{each['kernel']}`; best: `{each['best']}`"
@@ -83,4 +83,4 @@ def told(report: Report) -> list[str]:
     limit = f"{100 * (SLOWER - 1):.0f} % and {1e6 * LATER:.1f} us"
     head = f"`level=None` is slower than torch by more than {limit}: {len(rows)} problems."
     left = report.method["not_measured"]
-    return [head, *rows, *([f"Not measured, for want of time: {left} problems."] if left else [])]
+    return [head, *rows, *([f"Not measured, because time was up: {left} problems."] if left else [])]

@@ -1,6 +1,6 @@
-"""What one call costs the host, beside torch: on 16 x 16 operands the product itself is nothing.
+"""Compares the host's time of one call with torch's. With 16 x 16 operands the product itself takes no time.
 
-Beside one shape repeated stand the layers of a model in turn, by which decisions made anew at every call are seen.
+Besides one repeated shape, the layers of a model are called in turn, to show decisions that are not remembered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEFORE = ", before the first patch"
 
 
 def contenders(instance: Instance) -> dict[str, Turn]:
-    """The product in every way of calling it, and beside it an op that a patch has nothing to do with."""
+    """The product in every way of calling it, and an op that a patch does not change."""
     operands = [instance.operands]
     return {
         PRODUCT: Turn(torch.mm, operands),
@@ -41,10 +41,10 @@ def contenders(instance: Instance) -> dict[str, Turn]:
 
 
 def run_host_time(device: str, dtype: torch.dtype = torch.float32, *, in_turn: int | None = None) -> Report:
-    """Seconds of host time a call, without gradients; each makes its own result, as most user code does.
+    """The host's time of a call, without gradients. Each call makes its own result, as in most user code.
 
-    Where this process has entered no patch so far, torch's own calls are measured before that, too: from then on
-    they come by fastgemm's kernels. ``in_turn``: batches of each way of calling layers in turn.
+    If this process has not entered a patch so far, torch's calls are also measured before the first patch, because
+    after it they pass through fastgemm's kernels. ``in_turn``: batches of each way of calling layers in turn.
     """
     timer = ContextTimer(device)
     instance = instantiate(Gemm(SIZE, SIZE, SIZE, dtype), device=device, allocate=True)

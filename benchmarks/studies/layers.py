@@ -7,7 +7,7 @@ from itertools import product, zip_longest
 
 Shape = tuple[int, int, int]  # M, N, K
 
-MODELS = {  # (in_features, out_features) of torch.nn.Linear; 30000 and more out_features are a vocabulary
+MODELS = {  # (in_features, out_features) of torch.nn.Linear; from 30000 on, out_features is the vocabulary size
     "Llama-2 7B": ((4096, 4096), (4096, 11008), (11008, 4096), (4096, 32000)),
     "Llama-3 8B": ((4096, 4096), (4096, 1024), (4096, 14336), (14336, 4096), (4096, 128256)),
     "Llama-3 70B": ((8192, 8192), (8192, 1024), (8192, 28672), (28672, 8192), (8192, 128256)),
@@ -22,17 +22,17 @@ MODELS = {  # (in_features, out_features) of torch.nn.Linear; 30000 and more out
 TOKENS = [2**i for i in range(13)]
 POWERS = "powers of two"
 SIDES = [2**i for i in range(6, 14)]
-CLASSES = {1e8: "< 1e8", 1e9: "1e8 to 1e9", 1e10: "1e9 to 1e10", 1e11: "1e10 to 1e11"}  # by the most flop
+CLASSES = {1e8: "< 1e8", 1e9: "1e8 to 1e9", 1e10: "1e9 to 1e10", 1e11: "1e10 to 1e11"}  # by their most flop
 
 
 def class_of(shape: Shape) -> str | None:
-    """The class of a product by its floating-point operations; None: more than are measured."""
+    """The class of a product by its floating-point operations; None if it has too many for the last class."""
     m, n, k = shape
     return next((name for most, name in CLASSES.items() if 2.0 * m * n * k < most), None)
 
 
 def problems() -> dict[Shape, str]:
-    """All shapes, and the first model that has each."""
+    """All shapes, each with the first model that has it."""
     found: dict[Shape, str] = {}
     for model, pairs in MODELS.items():
         for m, (k, n) in product(TOKENS, pairs):
@@ -42,8 +42,8 @@ def problems() -> dict[Shape, str]:
 
 
 def drawn(seed: int, count: int | None = None) -> list[tuple[Shape, str]]:
-    """So many of the problems, or all; models and powers of two of each class in turn, so that the first ones are
-    a fair selection, too."""
+    """``count`` of the problems, or all. Classes, models and powers of two alternate, so that the first problems
+    are also a fair selection."""
     strata: dict[tuple[bool, str | None], list[tuple[Shape, str]]] = {}
     for shape, name in problems().items():
         strata.setdefault((name == POWERS, class_of(shape)), []).append((shape, name))

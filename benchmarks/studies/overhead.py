@@ -1,8 +1,8 @@
-"""What torch.compile adds to, or takes from, a small call: 64 x 64 products, compiled and not, beside torch.
+"""Compares the host's time of small calls with and without torch.compile, and with torch: 64 x 64 products.
 
-One compiled call of one product shows what entering compiled code costs (guards, arguments); a compiled function
-of several products in a row shows what each costs inside, where no Python of ours runs. Beside one shape repeated
-stand the layers of a model in turn, by which decisions made anew at every call are seen.
+One compiled call of one product shows the cost of entering compiled code (guards, arguments). A compiled function
+of several products shows the cost of each product inside, where no Python code of fastgemm runs. Besides one
+repeated shape, the layers of a model are called in turn, to show decisions that are not remembered.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _chain(product: Product, length: int) -> Product:
 
 
 def functions(device: str, length: int) -> dict[str, Product]:
-    """The same chain of products in every way of calling it; torch.compile compiles at the first call."""
+    """The same chain of products in every way of calling it. torch.compile compiles at the first call."""
     torch_chain, our_chain = _chain(torch.matmul, length), _chain(ops.matmul, length)
     found = {
         BASELINE: torch_chain,
@@ -61,7 +61,7 @@ def _calls(instance_operands: tuple[Tensor, ...], device: str, length: int) -> d
 
 
 def _check(calls: dict[str, Call]) -> dict[str, str]:
-    """What is wrong with a contender's result. Errors are relative to its largest element."""
+    """Messages about wrong results, by contender. Errors are relative to the largest element."""
     exact = calls[BASELINE]().double()
     wrong = {}
     for name, call in calls.items():
@@ -73,7 +73,7 @@ def _check(calls: dict[str, Call]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _compiling_anew() -> Iterator[None]:
-    """Leaves torch's caches on disk aside: they do not know when our ops change what they call."""
+    """Disables torch's caches on disk, because they do not notice changes inside fastgemm's ops."""
     import torch._functorch.config
     import torch._inductor.config
 
@@ -85,11 +85,11 @@ def _compiling_anew() -> Iterator[None]:
 
 
 def run_overhead(device: str, batches: int | None = None) -> Report:
-    """Seconds of host time a product, without gradients: alone, as one of 16 in a compiled function, and in turn.
+    """The host's time of a product, without gradients: alone, as one of 16 in a compiled function, and in turn.
 
     Args:
-        device: ``"cpu"``, where the time holds the product itself, on one thread, or ``"cuda"``, where it runs
-            meanwhile.
+        device: ``"cpu"``, where the time includes the product itself, on one thread, or ``"cuda"``, where the
+            product runs asynchronously.
         batches: samples of each contender.
     """
     with using_threads(1):

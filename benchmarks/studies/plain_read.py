@@ -1,8 +1,8 @@
-"""A kernel that reads memory and does nothing else: what bounds a product of which one operand is large.
+"""A kernel that only reads memory. Its time is a lower bound for a product with one large operand.
 
-A copy is no such bound: DRAM that is read alone delivers more than half of what a copy reads and writes. Each
-thread has four loads of 16 bytes on their way, in one block of 1024 threads a multiprocessor, side by side over
-the whole operand; evict-first, as nothing is read twice.
+A copy is no such bound, because DRAM reads faster when nothing is written. Each thread has four loads of 16 bytes
+in flight. Each multiprocessor has one block of 1024 threads. Together the blocks' loads are contiguous. The loads
+are evict-first, because nothing is read twice.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 THREADS = 1024
-WORDS = tl.constexpr(4 * THREADS)  # of a block's loads that are side by side
+WORDS = tl.constexpr(4 * THREADS)  # words of a block's contiguous loads
 
 
 @triton.jit
@@ -32,13 +32,13 @@ def _read(source, words, result):
         c = _words(source, first + 2 * step + lanes, words)
         d = _words(source, first + 3 * step + lanes, words)
         found ^= a ^ b ^ c ^ d
-    # Hardly ever is a word of the result written, which the compiler cannot know.
+    # Almost no word is ever written. But the compiler cannot know this, so it keeps the loads.
     tl.store(result + lanes, found, mask=found == 0x7FC12345)
 
 
 def plain_read(x: Tensor) -> Callable[[], Tensor]:
-    """A call that reads the whole words of ``x``, a dense CUDA tensor whatever its strides, and returns ``x``.
-    ValueError where it has more than 7 GiB, whose words 32 bits do not count."""
+    """A call that reads the whole words of ``x`` and returns ``x``. ``x`` is a dense CUDA tensor with any strides.
+    Raises ValueError if it has more than 7 GiB, because words are counted in 32 bits."""
     if x.nbytes > 7 << 30:
         raise ValueError(f"{x.nbytes} bytes are more than 7 GiB")
     flat = x.as_strided((x.numel(),), (1,)).view(torch.uint8)

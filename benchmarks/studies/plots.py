@@ -1,4 +1,4 @@
-"""Pictures of the pages, each of the report of one preset."""
+"""Draws pictures of the pages, each from the report of one preset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINES = ("#b9c6d0", "#8fb3cc", "#5f95bc", "#2f6f9f", "#123a5c", "#3f8f5a", "#7a5
 
 
 def _lines(report: Report) -> dict[str, list[Measurement]]:
-    """What a plot against size has a line for: each choice of a kernel, then torch."""
+    """The lines of a plot against size: one for each choice of a kernel, then torch."""
     timed = [row for row in report.results if row.rate]
     ours = [row for row in timed if row.role not in ("baseline", "limit")]
     found = {name: select(ours, choice=name) for name in dict.fromkeys(row.choice for row in ours)}
@@ -108,7 +108,7 @@ def _cubes_panel(axis: Axes, rows: list[Measurement]) -> None:
 
 
 def headline_figure(report: Report) -> Figure:
-    """Rates of square float32 products by default and by torch: what a reader sees first."""
+    """Rates of square float32 products by default and by torch. README begins with this picture."""
     plt = pyplot()
     with plt.rc_context({"font.size": 12.5}):
         figure, axis = plt.subplots(figsize=(6.6, 3.9), layout="constrained")
@@ -152,7 +152,7 @@ def _float32_cubes(rows: list[Measurement]) -> list[Measurement]:
 
 
 def _skinny_panel(axis: Axes, rows: list[Measurement]) -> None:
-    """Share of a plain read's bandwidth that skinny products with weights stored by rows reach."""
+    """The bandwidth of skinny products with row-major weights, as a share of a plain read's."""
     own = [
         row
         for row in rows

@@ -8,7 +8,7 @@ from fastgemm.bench.presets import Case
 
 from . import cpu_presets, gpu_presets, weak_spots
 
-STEP = 2048  # of the preset sweep
+STEP = 2048  # the step of the preset sweep
 
 OF_GPU: dict[str, Callable[[int], list[Case]]] = {
     "reference": lambda seed: gpu_presets.reference(),
@@ -22,5 +22,5 @@ OF_GPU: dict[str, Callable[[int], list[Case]]] = {
 
 
 def cases_of(preset: str, device: str, seed: int) -> list[Case]:
-    """The cases of a preset; of those but ``reference`` a GPU alone has any."""
+    """The cases of a preset. On a CPU only ``reference`` has cases."""
     return OF_GPU[preset](seed) if device == "cuda" else cpu_presets.reference()

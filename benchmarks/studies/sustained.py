@@ -1,4 +1,4 @@
-"""Long warm runs on a GPU, with what its sensors say of each."""
+"""Long warm runs on a GPU, each with sensor readings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BACK_TO_BACK = "warm back-to-back calls for 1 s, after as many to warm up, betwe
 
 
 def back_to_back_counts(calls: Mapping[str, Call], timer: Timer) -> dict[str, int]:
-    """How many calls to make, so that the second half of them takes a second."""
+    """The numbers of calls, such that the second half of them takes a second."""
     counts = {}
     for name, call in calls.items():
         call()
@@ -38,7 +38,7 @@ def back_to_back_counts(calls: Mapping[str, Call], timer: Timer) -> dict[str, in
 def sustained(
     calls: Mapping[str, Call], counts: Mapping[str, int], sensors: Sensors
 ) -> tuple[Interleaved, dict[str, dict[str, Any]]]:
-    """Seconds of each call by the sustained method, and what the GPU did meanwhile, with joules per call."""
+    """Seconds of each call by the sustained method, and the GPU's sensor readings with joules per call."""
     result, readings = Interleaved([{}]), {}
     for name, call in calls.items():
         count = counts[name]
@@ -48,7 +48,7 @@ def sustained(
         for _ in range(count // 2):
             call()
         events[0].record()
-        events[0].synchronize()  # the second half starts here, for the sensors too
+        events[0].synchronize()  # the second half starts here, also for the sensors
         start, before = time.perf_counter(), sensors.joules()
         for _ in range(count - count // 2):
             call()
@@ -59,7 +59,7 @@ def sustained(
         result.rounds[0][name] = seconds
         reading, window = sensors.since(start), seconds * (count - count // 2)
         if reading is not None:
-            # The energy counter moves every 20 to 100 ms; over a shorter run power times time is nearer.
+            # The energy counter is updated every 20 to 100 ms, so power times time is better for short runs.
             counted = before is not None and after is not None and window > 0.5
             energy = (after - before) / (count - count // 2) if counted else reading["power_w"] * seconds
             readings[name] = {**reading, "seconds": window, "joules_per_call": energy}

@@ -1,5 +1,5 @@
-"""Many problems against torch, as the pages show them: with what a GPU's sensors say, in a time that problems
-share, random ones held against what is allowed, and some of them back to back."""
+"""Compares many problems with torch for the pages. It adds a GPU's sensor readings, a common time limit, a check
+of random problems against the allowed time, and some back-to-back runs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OUTLIER_PAIRS = 200
 
 @dataclass(frozen=True)
 class StudyCase(Case):
-    settle_outliers: bool = False  # if it is slower than torch, it is measured again with many pairs
-    sustained: bool = False  # on a GPU: back to back, with power, clocks and energy
+    settle_outliers: bool = False  # a case slower than torch is measured again with many pairs
+    sustained: bool = False  # on a GPU: calls back to back, with power, clocks and energy
 
 
 def _asks_for(case: Case, what: str) -> bool:
@@ -34,7 +34,7 @@ def _asks_for(case: Case, what: str) -> bool:
 
 @dataclass
 class Study(Method):
-    """How the pages' figures are measured. ``pace`` goes before the budget; ``sustained``: all cases are."""
+    """How the pages' figures are measured. ``pace`` replaces the budget. ``sustained``: for all cases."""
 
     pace: Pace | None = None
     sustained: bool = False
@@ -52,7 +52,7 @@ class Study(Method):
             self.budget = self.pace.budget(len(case.choices) + 1)
 
     def memory_limit(self, instance: Instance) -> MemoryLimit:
-        """Of a skinny product a plain read of the largest operand, where Triton compiles one for this device."""
+        """For a skinny product, a plain read of its largest operand, if Triton can compile one for this device."""
         a = instance.largest
         if instance.problem.op == "gemm" and instance.device == "cuda" and (read := _plain_read(a)):
             return MemoryLimit("plain read", read, a.nbytes)
@@ -75,7 +75,7 @@ class Study(Method):
         return samples, {name: readings.get(name) for name in calls}
 
     def summary(self, cases: list[Case], found: list[list[Measurement]]) -> dict[str, Any]:
-        """Measures outliers again, whose new rows replace the old ones in ``found``."""
+        """Measures outliers again. Their new rows replace the old ones in ``found``."""
         settle = any(_asks_for(case, "settle_outliers") for case in cases)
         outliers = _settle_outliers(cases, found, self) if settle else {}
         means = default_means(row for rows in found for row in rows)
@@ -110,14 +110,14 @@ def _plain_read(x: Tensor) -> Call | None:
 
         call = plain_read(x)
         call()
-    except Exception:  # no Triton, no C compiler for it, a GPU that it does not know: it raises of many types
+    except Exception:  # without Triton, a C compiler or a supported GPU, errors have many types
         return None
     return call
 
 
 def default_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | int]]:
-    """What level=None reaches of the best of all that was timed on the same problem: geometric mean and least, by
-    group, where another own kernel was timed too."""
+    """The speed of level=None relative to the fastest contender of the same problem: geometric mean and least, by
+    group. Only problems with another timed own kernel count."""
     problems: dict[tuple[str, ...], list[Measurement]] = {}
     for row in rows:
         if row.seconds:
@@ -136,8 +136,8 @@ def default_means(rows: Iterable[Measurement]) -> dict[str, dict[str, float | in
 
 
 def share_of_allowed(rows: list[Measurement]) -> float | None:
-    """Time of our kernel on a problem, the slowest where there are several, over what is allowed: the larger of
-    1.04 torch and torch + 1 us. None where one of them was not timed."""
+    """The time of the own kernel (the slowest of several), divided by the allowed time, which is the larger of
+    1.04 torch and torch + 1 us. None if one of them was not timed."""
     torch_row = next((row for row in rows if row.role == "baseline"), None)
     ours = [row.seconds.median for row in rows if row.role not in ("baseline", "limit") and row.seconds]
     if torch_row is None or torch_row.seconds is None or not ours:
@@ -146,7 +146,7 @@ def share_of_allowed(rows: list[Measurement]) -> float | None:
 
 
 def is_outlier(rows: list[Measurement]) -> bool:
-    """Whether our kernel is slower than max(1.04 torch, torch + 1 us)."""
+    """Whether the own kernel is slower than max(1.04 torch, torch + 1 us)."""
     share = share_of_allowed(rows)
     return share is not None and share > 1
 
@@ -154,7 +154,7 @@ def is_outlier(rows: list[Measurement]) -> bool:
 def _settle_outliers(
     cases: list[Case], found: list[list[Measurement]], method: Method
 ) -> dict[str, list[dict[str, Any]]]:
-    """Measures outliers of cases that say so again, with many pairs; their new rows replace the old ones."""
+    """Measures outliers again with many pairs, if their case asks for it. The new rows replace the old ones."""
     again, remaining = [], []
     for i, case in enumerate(cases):
         if not _asks_for(case, "settle_outliers") or not is_outlier(found[i]):
@@ -171,8 +171,8 @@ def _settle_outliers(
 
 
 def against_torch(found: list[list[Measurement]]) -> dict[str, Any]:
-    """All problems in one: geometric mean of the speedup over torch, and the case that is nearest to, or furthest
-    beyond, the time allowed."""
+    """A summary of all problems: the geometric mean of the speedup over torch, and the case with the largest share
+    of its allowed time."""
     timed = {i: share for i, rows in enumerate(found) if (share := share_of_allowed(rows)) is not None}
     if not timed:
         return {"problems": 0}

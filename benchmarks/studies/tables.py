@@ -1,4 +1,4 @@
-"""Tables of what presets measured, for the terminal."""
+"""Tables of the presets' results, for the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .peers.table import show as show_peers
 
 
 def show(report: Report) -> None:
-    """Prints what a report says besides the line of each of its problems."""
+    """Prints the tables and notes of a report. The lines of its problems are already printed."""
     out = console()
     if isinstance(report, AccuracyReport):
         show_accuracy(report)
@@ -42,22 +42,22 @@ def show(report: Report) -> None:
 
 
 def gpu_state(rows: list[Measurement]) -> str:
-    """Clock, power and what throttled, over all rows; empty where no sensor was read."""
+    """Clock, power and the reasons for throttling, over all rows; empty if no sensor was read."""
     found = [row.telemetry for row in rows if row.telemetry]
     if not found:
         return ""
     reasons = sorted({reason for reading in found for reason in reading["throttled_by"]})
     clocks = [reading["sm_clock_mhz"] for reading in found]
     power = max(reading["power_most_w"] for reading in found)
-    held = f", held back by {', '.join(reasons)}" if reasons else ""
+    held = f", throttled by {', '.join(reasons)}" if reasons else ""
     return f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz, at most {power:.0f} W{held}"
 
 
 def _labelled(
     title: str, labels: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]], section: int = 0
 ) -> ByWidth:
-    """Rows of labels and figures; in a narrow terminal the figures stand below their labels. Rows with the same
-    first ``section`` labels are one part of the wide table."""
+    """A table of labels and figures. In a narrow terminal the figures are below their labels. Rows with the same
+    first ``section`` labels form one part of the wide table."""
     wide = Table(title=title, title_justify="left", title_style="bold")
     for name in labels:
         wide.add_column(name)
@@ -136,7 +136,7 @@ def grid_table(report: Report) -> ByWidth:
 
 
 def outlier_lines(report: Report) -> list[str]:
-    """What the settling of outliers found; nothing where none were looked for."""
+    """Lines about the outliers that were measured again; empty if no case asked for it."""
     again = report.summary.get("measured_again")
     if again is None:
         return []

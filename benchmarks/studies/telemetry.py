@@ -1,7 +1,7 @@
-"""What the GPU did while something was measured: clocks, power, temperature, and why it ran slower than it could.
+"""Records the GPU's clocks, power, temperature and reasons for throttling during a measurement.
 
-Read by NVML where its Python package (nvidia-ml-py) is installed, else from nvidia-smi; where neither is there,
-nothing is recorded and nothing fails.
+It uses NVML if the Python package nvidia-ml-py is installed, else nvidia-smi. Without both, it records nothing and
+does not fail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from fastgemm.bench.session import Sensors
 
-INTERVAL = 0.02  # seconds between readings; the power sensor of an H200 moves every 25 to 100 ms
+INTERVAL = 0.02  # seconds between readings; an H200 updates its power sensor every 25 to 100 ms
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons.
 REASONS = {
@@ -45,7 +45,7 @@ class Reading:
 
 
 def _uuid(index: int) -> str:
-    """NVML numbers all GPUs, torch those that CUDA_VISIBLE_DEVICES leaves: only the UUID means the same."""
+    """The GPU's UUID. Indices differ: NVML counts all GPUs, torch only those in CUDA_VISIBLE_DEVICES."""
     found = str(torch.cuda.get_device_properties(index).uuid)
     return found if found.startswith("GPU-") else f"GPU-{found}"
 
@@ -61,7 +61,7 @@ class _Nvml:
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(_uuid(index))
         newer = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
         self._reasons = newer or pynvml.nvmlDeviceGetCurrentClocksThrottleReasons
-        self.read()  # an unsupported sensor shows here
+        self.read()  # fails here if a sensor is not supported
 
     def read(self) -> Reading:
         n, handle = self._nvml, self._handle
@@ -116,7 +116,7 @@ def _open(index: int) -> _Nvml | _Smi | None:
     for make in (_Nvml, _Smi):
         try:
             return make(index)
-        except Exception:  # no package, no driver, no such sensor: each has an error type of its own
+        except Exception:  # a missing package, driver or sensor raises different types
             continue
     return None
 
@@ -127,7 +127,7 @@ def driver_version() -> str | None:
 
 
 class Telemetry(Sensors):
-    """Reads the GPU in a thread for as long as its ``with`` block lasts."""
+    """Reads the GPU's sensors in a thread while its ``with`` block runs."""
 
     def __init__(self, index: int):
         """``index``: the torch device."""
@@ -145,7 +145,7 @@ class Telemetry(Sensors):
         while not self._stop.wait(INTERVAL):
             try:
                 self._readings.append(self._gpu.read())
-            except Exception:  # a reading that fails is a reading less
+            except Exception:  # a failed reading is left out
                 continue
 
     def __enter__(self) -> Telemetry:
@@ -162,7 +162,7 @@ class Telemetry(Sensors):
         return self._gpu.joules() if self._gpu else None
 
     def since(self, start: float) -> dict[str, Any] | None:
-        """What was read from ``start`` (time.perf_counter()) on; None where there is nothing to read."""
+        """A summary of the readings since ``start`` (time.perf_counter()); None if there are no sensors."""
         if self._gpu is None:
             return None
         found = [r for r in self._readings if r.time >= start] or self._readings[-1:]
@@ -188,5 +188,5 @@ class Telemetry(Sensors):
 
 
 def sensors_of(device: str) -> Telemetry | None:
-    """Those of the GPU in use; a CPU has none."""
+    """The sensors of the GPU in use. A CPU has none."""
     return Telemetry(torch.cuda.current_device()) if device == "cuda" else None

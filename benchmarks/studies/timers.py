@@ -1,4 +1,4 @@
-"""How long each call of a preset may take, and batches by the wall clock."""
+"""Divides a preset's time among its calls, and times batches by the wall clock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 class Pace:
-    """Shares seconds out over problems, whose operands and checks take what nobody knows before: the first half of
-    a problem's share is left for them, and what they do not use goes to the problems that follow."""
+    """Divides seconds among problems. The time for operands and checks is not known in advance: half of a
+    problem's share is reserved for it, and unused time goes to later problems."""
 
     LEAST, MOST = 0.01, 0.5
 
@@ -23,9 +23,9 @@ class Pace:
 
 
 class BatchTimer:
-    """Wall clock of a batch: what works on a stream of its own, as JAX does, is timed as what torch sees.
+    """Times a batch by the wall clock. So libraries with their own stream, such as JAX, are timed like torch.
 
-    A call says what it is to be made ``inside`` of, and with what its results are waited for, ``finish``.
+    A call has a context ``inside``, and a function ``finish`` that waits for its results.
     """
 
     name = "batches"

@@ -1,8 +1,8 @@
-"""What a call costs the host where the layers of a model follow each other, beside each of them alone.
+"""Measures the host's time of a call when a model's layers are called in turn, and when each is called alone.
 
-One shape, repeated, finds what was decided for it a moment ago. A model asks for another one at every call, and a
-decision that is forgotten between two calls of a layer is made anew each time. That costs the host, and repeated
-calls do not show it.
+A repeated shape always finds its remembered decision. A model calls another shape each time. If the decision for a
+layer is forgotten between two calls of this layer, it is made again at every call. That costs host time, and
+repeated calls of one shape do not show it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch import Tensor
 
 ROWS = (1, 8, 32)
 DTYPES = (torch.bfloat16, torch.float32)
-# hidden, and the inner size of two feed-forward layers: those of Llama models of 1.1 and 1.2 billion parameters. A
-# CPU has finished a product when the call returns, so there they are small enough for the host's time to be seen:
-# multiples of 64 all the same, as layers are.
+# The hidden size and the inner sizes of two feed-forward layers, from Llama models of 1.1 and 1.2 billion
+# parameters. On a CPU a call returns only when its product is finished, so sizes are small there, to show the
+# host's time. They are multiples of 64, as in real layers.
 SIZES = {"cuda": (2048, 5632, 8192), "cpu": (64, 192, 256)}
 BATCHES = 15
 BASELINE = "torch.matmul"
@@ -34,7 +34,7 @@ IN_TURN, ALONE = "in turn", "alone"
 
 
 class ContextTimer(HostTimer):
-    """Enters the context of a call once a batch, before the clock starts."""
+    """Enters the context of a call once for each batch, before the clock starts."""
 
     def sample(self, call: Turn, repeats: int) -> float:
         with call.inside():
@@ -42,7 +42,7 @@ class ContextTimer(HostTimer):
 
 
 class TurnTimer(ContextTimer):
-    """Batches of turns, short enough for a GPU's queue of launches: a full one would make the host wait."""
+    """Times batches of turns. They are short, because the host would wait if a GPU's launch queue were full."""
 
     BATCH = 20
     method = (
@@ -53,7 +53,7 @@ class TurnTimer(ContextTimer):
 
 @dataclass(frozen=True)
 class Turn:
-    """Products one after the other. ``inside``: the context of a whole batch, entered before the clock starts."""
+    """Several products in order. ``inside``: the context of a whole batch, entered before the clock starts."""
 
     product: Callable[..., Tensor]
     operands: list[tuple[Tensor, ...]]
@@ -86,7 +86,7 @@ def _wanting_gradients(*operands: Tensor) -> Operands:
 
 @dataclass(frozen=True)
 class Way:
-    """A way of calling a layer's product: with what operands, in what context, and what it is compared with."""
+    """A way of calling a layer's product: its function, its context, its baseline and its operands."""
 
     product: Callable[..., Tensor]
     inside: Callable[[], Any] = contextlib.nullcontext
@@ -135,19 +135,19 @@ WAYS: dict[str, Way] = {
 
 
 def layers(device: str, rows: int, dtype: torch.dtype) -> list[Gemm]:
-    """The products of a model's layers, weights stored as torch.nn.Linear stores them: six shapes."""
+    """The products of a model's six layers. Weights are stored as in torch.nn.Linear."""
     hidden, inner, wide = SIZES[device]
     sizes = [(hidden, hidden), (inner, hidden), (hidden, inner), (wide, hidden), (hidden, wide), (wide, wide)]
     return [Gemm(rows, n, k, dtype, "NT") for n, k in sizes]
 
 
 def key(way: str, layer: int | None = None) -> str:
-    """Names a contender; None: all layers in turn."""
+    """The name of a contender. ``layer`` None means all layers in turn."""
     return way if layer is None else f"{way}, layer {layer}"
 
 
 def contenders(instances: list[Instance]) -> dict[str, Turn]:
-    """Weights are those of the instances, which are stored transposed; each layer has a bias of random numbers."""
+    """Every way of calling, for all layers in turn and for each alone. Each layer has a random bias."""
     stored = [(a, b.t(), torch.randn_like(b[0])) for a, b in (instance.operands for instance in instances)]
     found = {}
     for name, way in WAYS.items():
@@ -159,7 +159,7 @@ def contenders(instances: list[Instance]) -> dict[str, Turn]:
 
 
 def wrong_results(instances: list[Instance], turns: dict[str, Turn]) -> dict[str, str]:
-    """What is wrong with a way's results, in turn. Errors are relative to the largest element."""
+    """Messages about wrong results, by way of calling. Errors are relative to the largest element."""
     allowed = 1e-4 if instances[0].problem.dtype == torch.float32 else 2e-2
     wrong = {}
     for name, way in WAYS.items():
@@ -176,15 +176,15 @@ def wrong_results(instances: list[Instance], turns: dict[str, Turn]) -> dict[str
 
 
 def measure_turns(device: str, batches: int | None = None) -> list[Measurement]:
-    """Host time a product of each way of calling, with the threads torch has now.
+    """The host's time of a product for each way of calling, with torch's current number of threads.
 
     Args:
-        device: ``"cpu"``, where the time holds the product itself, or ``"cuda"``, where it runs meanwhile.
+        device: ``"cpu"``, where the time includes the product, or ``"cuda"``, where it runs asynchronously.
         batches: samples of each contender.
 
     Returns:
-        For each dtype and number of rows, a row for the layers in turn and one for each of them alone: ``choice``
-        says which, ``group`` the number of rows, ``kernel`` the way of calling.
+        For each dtype and number of rows, a row for the layers in turn and one for each layer alone: ``choice``
+        says which. ``group`` is the number of rows, ``kernel`` the way of calling.
     """
     found = []
     for dtype in DTYPES:
@@ -230,20 +230,20 @@ def _row(
 
 
 def without(found: list[Measurement]) -> list[Measurement]:
-    """The rows of a report that have nothing to do with layers in turn."""
+    """The rows of a report that are not about layers in turn."""
     return [row for row in found if row.choice not in (IN_TURN, ALONE)]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A way of calling with a dtype and a number of rows: nanoseconds a call."""
+    """Nanoseconds for each call, for one way of calling, dtype and number of rows."""
 
     dtype: str
     rows: str
     way: str
     in_turn: float
-    alone: list[float]  # of each layer
-    speedup: float  # in turn, over what the way is compared with
+    alone: list[float]  # one value for each layer
+    speedup: float  # in turn, over the baseline
 
     @property
     def mean_alone(self) -> float:
@@ -251,12 +251,12 @@ class Line:
 
     @property
     def dearer(self) -> float:
-        """How many times what the layers cost alone they cost in turn."""
+        """The time in turn, divided by the mean time of the layers alone."""
         return self.in_turn / self.mean_alone
 
 
 def lines(found: list[Measurement]) -> list[Line]:
-    """What the tables show of a report; rows that were not measured in turn are passed over."""
+    """The lines of the tables. Rows that were not measured in turn are left out."""
     alone: dict[tuple[str, str, str], list[float]] = {}
     for row in found:
         if row.choice == ALONE:

@@ -1,4 +1,4 @@
-"""What vendor libraries do badly or not at all: a set of problems for a GPU."""
+"""A set of problems for a GPU that vendor libraries compute slowly or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL_LAYOUTS_AT = 4096
 INTEGER_CUBES = (1024, 2048, 4096, 8192)
 UNALIGNED = (1000, 3000, 777)
 WEIGHTS = 8192
-WIDE = 28672  # weights of 8192 x 28672, the gate projection of a model of 70 billion parameters
+WIDE = 28672  # weights of 8192 x 28672, as in the gate projection of a model with 70 billion parameters
 ROWS = {BF16: (1, 8, 16, 64), FP16: (1, 8, 16, 64), torch.int8: (1, 8, 16, 64), FP32: (1, 8, 64)}
 LONG_SUM = (256, 256, 65536)
 SMALL, BATCH = 128, 64
@@ -34,7 +34,7 @@ def _case(problem: Gemm, group: str, **more: bool) -> Case:
 
 
 def split_floats() -> list[Case]:
-    """float32 on tensor cores: as accurate as float32 sums (ieee), and with a few bits less."""
+    """float32 on tensor cores: as accurate as float32 sums (ieee), or a few bits less accurate (fp16x3)."""
     cases = []
     for precision, group in (("ieee", "float32"), ("fp16x3", "float32 as fp16x3")):
         for n in CUBES:
@@ -44,7 +44,7 @@ def split_floats() -> list[Case]:
 
 
 def skinny() -> list[Case]:
-    """Few rows times a large matrix, as in inference with small batches, and the mirror image of one."""
+    """Few rows times a large matrix, as in inference with small batches, and a large matrix times few columns."""
     cases = []
     for dtype, rows in ROWS.items():
         sizes = [(layout, m) for layout in ("NN", "NT") for m in rows]
@@ -59,8 +59,8 @@ def skinny() -> list[Case]:
 
 
 def cases() -> list[Case]:
-    """float32 at full accuracy, int32, odd sizes, skinny ones, long sums and batches of small products, each at
-    level 6 and level=None. Sustained rates come last, since they heat the GPU up."""
+    """float32 at full accuracy, int32, odd sizes, skinny products, long sums and batches of small products, each
+    at level 6 and level=None. Sustained rates come last, because they heat the GPU."""
     found = split_floats()
     found += [_case(Gemm(n, n, n, torch.int32), "int32") for n in INTEGER_CUBES]
     found += [

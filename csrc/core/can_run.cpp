@@ -75,9 +75,9 @@ double pass_seconds(const Kernel& k, const GemmProblem& p, double bandwidth, dou
   return start + bytes / bandwidth;
 }
 
-// On a CPU an own kernel has to be predicted to be faster than the framework by this much: where both are
-// close, the choice between them is noise, and the framework's results stay as they were. At random sizes of
-// all types, choices by 1, 1.03 and 1.05 are equally good.
+// On a CPU an own kernel has to be predicted to be faster than the framework by this much: if both are close,
+// the prediction does not tell which is faster, and the framework's kernel keeps its results unchanged. At
+// random sizes of all types, margins of 1, 1.03 and 1.05 give equally good choices.
 constexpr double kWorthLeaving = 1.03;
 
 }  // namespace

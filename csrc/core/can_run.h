@@ -1,4 +1,5 @@
-// Whether a row of the table can run a problem here, and how long it would take. Kernels are chosen by these.
+// Whether a row of the table can run a problem here, and how long it would take. Both decide which kernel is
+// chosen.
 #pragma once
 
 #include <limits>
@@ -26,8 +27,8 @@ bool can_run(const Kernel&, const Problem&);
 template <class Problem>
 bool can_run(const Kernel&, const Problem&, bool flags_allow);
 
-// How long a row would take, including its epilogue pass if it needs one; infinity if unknown. With threads:
-// on a CPU.
+// How long a row would take, including its epilogue pass if it needs one; infinity if unknown. The version
+// with `threads` is for a CPU.
 double predicted(const Kernel&, const GemmProblem&);
 double predicted(const Kernel&, const GemmProblem&, int threads);
 template <class Problem>

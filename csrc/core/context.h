@@ -3,11 +3,27 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <type_traits>
 
 #include "core/problem.h"
 
 namespace fastgemm {
+
+// What parallel() calls. It refers to the caller's function object, which outlives the call. std::function
+// would do the same, but <functional> doubles what nvcc reads of the standard library for each kernel file.
+class Task {
+ public:
+  template <class Function>
+    requires(!std::is_same_v<Function, Task>)
+  Task(const Function& function)
+      : function_(&function),
+        call_([](const void* called, int64_t index) { (*static_cast<const Function*>(called))(index); }) {}
+  void operator()(int64_t index) const { call_(function_, index); }
+
+ private:
+  const void* function_;
+  void (*call_)(const void*, int64_t);
+};
 
 class Context {
  public:
@@ -22,7 +38,7 @@ class Context {
   // Calls task(0) ... task(tasks - 1), each once, on up to threads() threads, and returns when all are done
   // or the call is stopped. Tasks must not wait for each other: on one thread they run one after the other.
   // An exception of a task is thrown again here.
-  virtual void parallel(int64_t tasks, const std::function<void(int64_t)>& task) {
+  virtual void parallel(int64_t tasks, Task task) {
     for (int64_t i = 0; i < tasks && !stopped(); ++i) task(i);
   }
 

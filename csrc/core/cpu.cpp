@@ -29,8 +29,8 @@ double stated_clock() {
 }
 
 // How many vector multiply-adds a core starts in a cycle. With 512 bits Zen 4 takes two cycles for each of
-// its two units, and Intel's processors for notebooks and desktops have but one unit. Features and caches say
-// which these are, as far as they do: hypervisors change the numbers of models.
+// its two units, and Intel's processors for notebooks and desktops have only one unit. As far as possible
+// they are recognized by features and caches, because hypervisors change model numbers.
 double issue_of(const CpuFeatures& f) {
   const CpuFeatures& all = detected_cpu_features();
   if (f.isa() == Isa::avx512) {

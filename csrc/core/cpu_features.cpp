@@ -90,7 +90,7 @@ CpuFeatures detect() {
   f.avx512_bf16 = f.avx512 && bit(r71.a, 5);
   f.avx512_fp16 = f.avx512 && bit(r7.d, 23);
   const bool amx = f.avx512 && tiles && bit(r7.d, 24) && request_amx();
-  f.amx_bf16 = amx && f.avx512_bf16 && bit(r7.d, 22);  // the kernel rounds by the former's instruction
+  f.amx_bf16 = amx && f.avx512_bf16 && bit(r7.d, 22);  // the kernel rounds with an instruction of avx512_bf16
   f.amx_int8 = amx && bit(r7.d, 25);
   return f;
 }

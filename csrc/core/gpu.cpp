@@ -8,7 +8,7 @@ namespace {
 // The rates and sizes of one multiprocessor, from this compute capability on.
 struct Architecture {
   int capability;
-  int shared_kib;                                                // most for a block
+  int shared_kib;                                                // the most for a block
   double float64, float32, int32;                                // multiply-adds per cycle
   double tensor_float64, tensor_tf32, tensor_half, tensor_int8;  // the same
   // The largest GPU of this architecture, for nominal_gpu().

@@ -1,4 +1,4 @@
-// How far a model is off at places that were measured, and what follows from that for a place among them.
+// The errors of a model at measured points, and the correction that follows for other points.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class MeasuredPoints {
     for (int axis = 0; axis < kAxes; ++axis) block.at[axis][count_ % kLanes] = at[axis];
     block.off[count_++ % kLanes] = off;
   }
-  // The same, in place of what was measured there before.
+  // The same, but replaces an earlier measurement at this place.
   void put(const Place& at, float off) {
     for (size_t i = 0; i < count_; ++i) {
       Block& block = blocks_[i / kLanes];
@@ -32,8 +32,8 @@ class MeasuredPoints {
     }
     add(at, off);
   }
-  // How far the model is off at a place: the mean of the nine nearest points, weighted by nearness, drawn
-  // towards none where all are far.
+  // The estimated error of the model at a place: the mean of the nine nearest points, weighted by nearness.
+  // It tends to 0 if all points are far.
   float correction(const Place& at) const {
     constexpr size_t kNearest = 9;
     std::array<float, kNearest> distances, values{};
@@ -57,8 +57,8 @@ class MeasuredPoints {
   }
 
  private:
-  // Points side by side, so that vector instructions look at several: every new signature of a call looks at
-  // all.
+  // Points are stored side by side, so that vector instructions compute several distances at once: each new
+  // signature of a call needs the distances to all points.
   static constexpr int kLanes = 16;
   using Lanes = std::array<float, kLanes>;
   struct Block {

@@ -21,9 +21,7 @@ class ReusedWorkspace : public Context {
 
   void* stream() const override { return owner_.stream(); }
   int threads() const override { return owner_.threads(); }
-  void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override {
-    owner_.parallel(tasks, task);
-  }
+  void parallel(int64_t tasks, Task task) override { owner_.parallel(tasks, task); }
   bool stopped() override { return owner_.stopped(); }
   void* allocate(size_t bytes) override {
     if (next_ == blocks_.size()) blocks_.push_back({});

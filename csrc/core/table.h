@@ -46,8 +46,8 @@ struct Kernel {
 
   // Returns why the kernel cannot run in this process (not built, hardware missing); null if it can.
   const char* (*unavailable)() = nullptr;
-  // The predicted time in seconds; infinity if unknown. A level picks its row with the smallest time. Null:
-  // there is no prediction, and rows with one come first.
+  // The predicted time in seconds; infinity if unknown. A level picks its row with the smallest time. Null if
+  // there is no prediction; rows with a prediction come first.
   double (*predict)(const GemmProblem&, const Gpu&) = nullptr;
   // The same on a CPU, with this number of threads. Only level=None uses it.
   double (*predict_on_cpu)(const GemmProblem&, const Cpu&, int threads) = nullptr;

@@ -25,7 +25,8 @@ inline const char* not_symmetric(const GemmProblem& p) {
                             "memory, and symmetric=True was not given";
 }
 
-// The size of a block on the diagonal: n divided by a power of two, rounded up, and at least `least` if n is.
+// The size of a block on the diagonal: n divided by a power of two, rounded up, and at least `least` unless n
+// is smaller.
 inline int64_t diagonal_block(int64_t n, int64_t least) {
   int64_t blocks = 1;
   while (n / (2 * blocks) >= least) blocks *= 2;

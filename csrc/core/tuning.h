@@ -80,7 +80,7 @@ const Kernel* remembered(const TuningKey&);
 size_t remembered_count();
 void forget_all();
 
-// The number of changes of the above. A caller may keep a decision until it changes.
+// How often these measurements have changed. A caller may keep a decision until this number changes.
 uint64_t tuning_version();
 void tuning_changed();
 

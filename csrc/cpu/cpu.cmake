@@ -1,7 +1,7 @@
 # CPU kernels. Each folder's sources.cmake sorts its files into
-#   SCALAR  levels 1 to 3, built without vectorization so that a rung shows its own idea, not the compiler's;
-#   ISA     built once per instruction set, in namespaces of their own; the choice is made at run time;
-#   PLAIN   everything else, for the oldest processor that this build supports.
+#   SCALAR  levels 1 to 3, built without vectorization, so that a rung shows only its own idea;
+#   ISA     built once for each instruction set, in separate namespaces; the choice is made at run time;
+#   PLAIN   all other files, for the oldest processor that this build supports.
 include(csrc/cpu/gemm/sources.cmake)
 include(csrc/cpu/transpose/sources.cmake)
 include(csrc/cpu/add/sources.cmake)
@@ -10,8 +10,8 @@ set(FASTGEMM_ISAS baseline)
 set(FASTGEMM_FLAGS_baseline "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND FASTGEMM_ISAS avx2 avx512)
-  # GCC 13 and later keep multiplication and addition apart in some chains of sums of at most 256 bits, whichever they
-  # take to be faster. Then a row's bits depend on the loop that it is summed by, and so on the other rows.
+  # GCC 13 and later do not fuse multiplication and addition in some chains of sums of at most 256 bits, if they expect
+  # this to be faster. Then a row's bits would depend on the loop that sums it, and so on the other rows.
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     set(always_fma --param=avoid-fma-max-bits=0)
   endif()
@@ -34,10 +34,10 @@ function(fastgemm_add_cpu_kernels OBJECTS)
   foreach(isa ${FASTGEMM_ISAS})
     add_library(fastgemm_cpu_${isa} OBJECT ${per_isa})
     target_compile_definitions(fastgemm_cpu_${isa} PRIVATE FASTGEMM_ISA=${isa} FASTGEMM_ISA_${isa}=1)
-    # GCC 12 warns of its own AVX-512 headers, where an undefined vector is meant (GCC bug 105593).
+    # GCC 12 has false warnings about undefined vectors in its AVX-512 headers (GCC bug 105593).
     target_compile_options(fastgemm_cpu_${isa} PRIVATE ${FASTGEMM_FLAGS_${isa}} -Wno-uninitialized -Wno-maybe-uninitialized)
-    # The arithmetic of all is the baseline's. What a kernel reads and writes depends on the width of its vectors, and
-    # faults on guard pages (tests/cpp/support.h); instrumented, these would take half of the time of a sanitizer build.
+    # Only the baseline is instrumented, which saves half of a sanitizer build's time. The others compute the same. Only
+    # their accesses differ, by the vector width, and guard pages check these (tests/cpp/support.h).
     if(NOT isa STREQUAL baseline)
       fastgemm_leave_plain(fastgemm_cpu_${isa})
     endif()

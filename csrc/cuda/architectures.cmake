@@ -1,9 +1,9 @@
 # Flags of nvcc for FASTGEMM_CUDA_ARCHS, whose entries are those of CMAKE_CUDA_ARCHITECTURES.
 #
 # Machine code for an entry without a letter, such as 120-real, is made from PTX of compute capability 8.0.
-# This is one source path, compiled once, for every GPU but Hopper. So 90-real runs that path on Hopper,
-# without wgmma and TMA: this is how an H100 tests what other GPUs run. An entry with a letter, such as
-# 90a-real, has the instructions of its own architecture.
+# This is one source path, compiled once, for every GPU except Hopper. 90-real runs this path on Hopper, without
+# wgmma and TMA, so an H100 can test the code of other GPUs. An entry with a letter, such as 90a-real, has the
+# instructions of its own architecture.
 function(fastgemm_architecture_flags ARCHS RESULT)
   if(NOT ARCHS)
     message(FATAL_ERROR "fastgemm: FASTGEMM_CUDA_ARCHS is empty; it names architectures such as 86-real")

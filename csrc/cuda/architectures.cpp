@@ -20,7 +20,8 @@ struct Code {
   }
 };
 
-// CUDA C++ Programming Guide, "Binary Compatibility": there is none for Tegra, nor between it and others.
+// CUDA C++ Programming Guide, "Binary Compatibility": Tegra GPUs run only code for their own compute
+// capability, and no other GPU runs that code.
 bool is_tegra(int capability) { return capability == 87 || capability == 88; }
 
 bool runs(const Code& code, int capability) {

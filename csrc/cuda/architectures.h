@@ -1,11 +1,11 @@
-// Which GPUs a build has code for. The list of its architectures is that of CMAKE_CUDA_ARCHITECTURES,
-// separated by spaces: "80 90a-real 120-real". Compiled in every build.
+// Which GPUs a build has code for. The list of architectures is CMAKE_CUDA_ARCHITECTURES, separated by
+// spaces: "80 90a-real 120-real". Compiled in every build.
 //
-//   80-real    machine code: runs on 8.y from 8.0 on, but for GPUs of Tegra (8.7), which run their own alone
-//   80-virtual PTX, which the driver compiles: for every GPU from 8.0 on
+//   80-real    machine code: runs on 8.y from 8.0 on, except Tegra GPUs (8.7), which run only code for 8.7
+//   80-virtual PTX, which the driver compiles for every GPU from 8.0 on
 //   80         both
-//   90a-real   with instructions of 9.0 alone (wgmma), in machine code or PTX: runs there and nowhere else
-//   100f-real  with instructions of a family, here 10.y from 10.0 on
+//   90a-real   may use instructions that only 9.0 has (wgmma); machine code and PTX run on 9.0 only
+//   100f-real  may use instructions of a family; runs on 10.y from 10.0 on
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ bool has_image(std::string_view architectures, int capability);
 // Whether that code is for sm_90a. The GPU prefers it to any other.
 bool has_wgmma_image(std::string_view architectures, int capability);
 
-// Why kernels cannot run on the GPU of this name, in words that help a user to mend it: kernels for every GPU
+// Why kernels cannot run on the GPU of this name, and what the user can do about it: kernels for every GPU
 // since sm_80, and kernels for sm_90a. Empty if they can run.
 std::string lacks_sm80(std::string_view architectures, std::string_view gpu, int capability);
 std::string lacks_sm90a(std::string_view architectures, std::string_view gpu, int capability);

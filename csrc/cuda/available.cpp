@@ -22,7 +22,7 @@ namespace {
 
 // A device, or a green context on it.
 struct Known {
-  std::string device, name, library, sm80, sm90a;  // empty reason: available
+  std::string device, name, library, sm80, sm90a;  // an empty reason: available
   Gpu gpu;
 
   void set_multiprocessors(int count) {
@@ -79,8 +79,8 @@ Function driver_function(const char* name, int since) {
                                                                   : nullptr;
 }
 
-// The multiprocessors of a context: a green context has a part of its device's, any other all of them. 0 if
-// the driver does not say.
+// The multiprocessors of a context: a green context has a part of its device's multiprocessors, any other
+// context has all of them. 0 if the driver does not say.
 int multiprocessors_of(CUcontext context) {
   static const auto resource = driver_function<decltype(&cuCtxGetDevResource)>("cuCtxGetDevResource", 12040);
   CUdevResource found{};
@@ -93,7 +93,7 @@ const Known& in_context(const Known& device) {
   static const auto context_now = driver_function<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent", 4000);
   static const auto id_of = driver_function<decltype(&cuCtxGetId)>("cuCtxGetId", 12000);
   CUcontext context = nullptr;
-  unsigned long long id = 0;  // not the address, which a later context may have again
+  unsigned long long id = 0;  // not the address: a later context may have the same one
   if (!context_now || !id_of || context_now(&context) != CUDA_SUCCESS || !context ||
       id_of(context, &id) != CUDA_SUCCESS)
     return device;

@@ -8,7 +8,7 @@ set(FASTGEMM_CUDA_TABLES csrc/cuda/architectures.cpp csrc/cuda/available.cpp csr
                          csrc/cuda/gemm/predict/tiles.cpp)
 include(csrc/cuda/architectures.cmake)
 
-# One file a kernel; csrc/simt compiles the same list as C++.
+# One file for each kernel. csrc/simt compiles the same list as C++.
 file(GLOB_RECURSE FASTGEMM_CUDA_GEMM RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/cuda/gemm/*.cu)
 include(csrc/cuda/transpose/sources.cmake)
 include(csrc/cuda/add/sources.cmake)

@@ -1,6 +1,7 @@
 // cublas<t>geam as a transposing copy.
 #include <cublas_v2.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <mutex>

@@ -89,7 +89,9 @@ void define_cpu_predictions(nb::module_& m) {
   const auto here = nb::arg("cpu") = nb::none();
   m.attr("CPU_COUNTS") =
       std::vector<std::string>(cpu_predict::kCountNames.begin(), cpu_predict::kCountNames.end());
-  m.def("cpu_properties", [] { return to_dict(current_cpu()); }, "What predictions see of the processor.");
+  m.def(
+      "cpu_properties", [] { return to_dict(current_cpu()); },
+      "The properties of the processor that predictions use.");
   m.def(
       "set_cpu",
       [](const Changes& changes) {
@@ -98,34 +100,32 @@ void define_cpu_predictions(nb::module_& m) {
         set_current_cpu(&cpu);
       },
       nb::arg("cpu"),
-      "Predicts for this processor with these properties instead, and reads the static tables of its model; "
-      "None: "
-      "for this one again.");
+      "From now on, predicts for a processor with these properties, and reads the static tables of its "
+      "model. None: predicts for this processor again.");
   m.def(
       "cpu_counts",
       [](const std::string& kernel, const Problem& problem, int threads, const Changes& cpu) {
         return cpu_predict::count(row_of(kernel), to_problem(problem), to_cpu(cpu), threads);
       },
       nb::arg("kernel"), nb::arg("problem"), nb::arg("threads"), here,
-      "What a kernel, or torch, does for a problem, in seconds at the processor's rates; in the order of "
+      "The work of a kernel, or torch, for a problem, in seconds at the processor's rates; in the order of "
       "CPU_COUNTS.");
-  m.def(
-      "cpu_predictions", &predictions, nb::arg("problem"), nb::arg("threads"), here,
-      "Names and predicted seconds of the kernels that a processor could run, and torch, from the least on.");
+  m.def("cpu_predictions", &predictions, nb::arg("problem"), nb::arg("threads"), here,
+        "Names and predicted seconds of the kernels that a processor can run, and of torch, fastest first.");
   m.def(
       "cpu_costs",
       [](const std::string& kernel, const std::string& type, const Changes& cpu) {
         return cpu_predict::costs_of(row_of(kernel), parse<DType>(type, kArithmeticTypes, "dtype"),
                                      to_cpu(cpu));
       },
-      nb::arg("kernel"), nb::arg("dtype"), here, "The constants in force; None: there are none.");
+      nb::arg("kernel"), nb::arg("dtype"), here, "The constants in use; None: there are none.");
   m.def(
       "set_cpu_costs",
       [](const std::string& kernel, const std::string& type, const Counts& costs) {
         cpu_predict::set_costs(row_of(kernel), parse<DType>(type, kArithmeticTypes, "dtype"), costs);
       },
       nb::arg("kernel"), nb::arg("dtype"), nb::arg("costs"),
-      "The constants of a kernel, or torch, on this processor, in the order of CPU_COUNTS.");
+      "Sets the constants of a kernel, or torch, on this processor, in the order of CPU_COUNTS.");
   m.def(
       "add_cpu_point",
       [](const Problem& problem, int threads, const std::vector<std::pair<std::string, double>>& measured) {
@@ -138,28 +138,28 @@ void define_cpu_predictions(nb::module_& m) {
             cpu_predict::add_point(*row, to_problem(problem), threads, seconds);
       },
       nb::arg("problem"), nb::arg("threads"), nb::arg("measured"),
-      "What kernels, and torch, took here, by name: predictions of products nearby follow. Those that are "
-      "not "
-      "predicted are left out.");
+      "Adds the seconds that kernels, and torch, took here, by name. Predictions of similar products follow "
+      "them. Kernels that are not predicted are ignored.");
   m.def(
       "cpu_place",
       [](const Problem& problem, int threads) { return cpu_predict::place_of(to_problem(problem), threads); },
-      nb::arg("problem"), nb::arg("threads"), "Where a product lies among those that were measured.");
+      nb::arg("problem"), nb::arg("threads"),
+      "The coordinates of a product, for distances between measured points.");
   m.def(
       "cpu_knowledge",
       [](const Changes& cpu) {
         constexpr const char* kNames[] = {"predicted", "measured", "tuned"};
         return kNames[int(cpu_predict::knowledge_of(to_cpu(cpu)))];
       },
-      here, "Whether a processor's predictions are tuned, measured, or predicted from another one's.");
+      here, "How predictions for a processor are made: predicted, measured or tuned.");
   m.def(
       "cpu_family",
       [](const Changes& cpu) {
         constexpr const char* kNames[] = {"zen3", "zen4", "granite_rapids"};
         return kNames[int(cpu_predict::family_of(cpu_predict::Row::pipelined, DType::f32, to_cpu(cpu)))];
       },
-      here, "The measured processor whose constants own kernels have.");
-  m.def("reset_cpu_costs", &cpu_predict::reset_costs, "Back to the constants that are shipped.");
+      here, "The measured family whose constants are used for the kernels of this library.");
+  m.def("reset_cpu_costs", &cpu_predict::reset_costs, "Returns to the constants that ship with the library.");
 }
 
 }  // namespace fastgemm

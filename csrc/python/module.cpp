@@ -240,9 +240,8 @@ void define_patches(nb::module_& m) {
       },
       nb::arg("level"), nb::arg("kernel"), nb::arg("precision").none(), nb::arg("counts").none(),
       nb::arg("outer").none(),
-      "One entry of a patch, in a capsule: level 0 and an empty kernel leave the choice open; counts may be "
-      "None; "
-      "outer is the capsule of the entry that gets what this one passes on, or None.");
+      "One entry of a patch, in a capsule. Level 0 and an empty kernel leave the choice open; counts may be "
+      "None. outer is the capsule of the entry that gets the calls that this one does not take, or None.");
   m.def(
       "set_everywhere",
       [](bool by_environment, const nb::object& frame) {
@@ -251,7 +250,7 @@ void define_patches(nb::module_& m) {
         set_everywhere(by_environment ? Everywhere::environment : Everywhere::enabled, std::move(made));
       },
       nb::arg("by_environment"), nb::arg("frame").none(),
-      "Puts an entry in force for the whole process, or with None out of force.");
+      "Enables an entry for the whole process; None disables it.");
 }
 
 }  // namespace
@@ -274,15 +273,15 @@ NB_MODULE(_introspect, m) {
       "Multiply-add operations per second of the CPU in a dtype; 0 where it is not measured.");
   m.def("cuda_device", &cuda_device);
   m.def("product_kernels", &product_kernels,
-        "The kernels that take products of types that are no types of operands, by the name of the type.");
+        "The kernels for product types that are not element types (such as u8i8), by the name of the type.");
   m.def("ranked", &ranked, nb::arg("key"), nb::arg("device"),
         "Names of the kernels that the static tables of a device name for a tuning key, best first.");
   m.def("chosen", &chosen, nb::arg("key"), nb::arg("level") = 0,
         "Name of the kernel that a level, by default level=None, picks for a tuning key.");
   m.def("decisions_made", &decisions_made,
-        "How often this thread had to find the fastest known kernel anew.");
+        "How often this thread had to search for the fastest known kernel.");
   m.def("take_last_gemm_kernel", &torch_ops::take_last_gemm_kernel,
-        "The kernel that this thread's last product ran, once; empty when asked again, or if nothing was "
+        "The kernel that this thread's last product ran; empty in a second call, or if nothing was "
         "multiplied.");
   m.def(
       "gemm_key",
@@ -295,8 +294,8 @@ NB_MODULE(_introspect, m) {
         p.beta = accumulates ? 1.0 : 0.0;
         return from_key(tuning_key(p, parse<Device>(device, 3, "device"), threads));
       },
-      "The tuning key of a product, on the current GPU or so many CPU threads; operands as (address, sizes, "
-      "strides); types: of operands and result, and the precision.");
+      "The tuning key of a product, on the current GPU or with `threads` CPU threads; operands as (address, "
+      "sizes, strides); types: those of operands and result, and the precision.");
   m.def(
       "transpose_key",
       [](const std::string& device, int threads, LayoutTuple a, const std::string& width) {
@@ -313,12 +312,12 @@ NB_MODULE(_introspect, m) {
         remember(key, kernel);
       },
       nb::arg("key"), nb::arg("kernel"), nb::arg("gpu") = "");
-  m.def("gpu", &current_gpu_name, "Name and size of the current GPU as tuning knows it; empty without one.");
+  m.def("gpu", &current_gpu_name, "Name and size of the current GPU in tuning keys; empty without one.");
   m.def("forget_all", &forget_all);
   m.def("set_workspace_limit",
         [](std::optional<size_t> bytes) { set_workspace_limit(bytes.value_or(kNoLimit)); });
   m.def("set_time_limit", &set_time_limit, nb::arg("seconds"),
-        "Gives the calls that this thread makes on the CPU from now on so many seconds together.");
+        "The seconds that all calls of this thread on the CPU may take together from now on.");
   m.def("remembered_count", &remembered_count);
   m.def("set_framework_probe", [](nb::callable probe) {
     kept_probe() = probe.release().ptr();

@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, double>> predictions(const Problem& problem,
                                                         const std::optional<nb::dict>& gpu) {
   const GemmProblem p = to_problem(problem);
   const Gpu g = to_gpu(gpu);
-  if (g.capability == 0) throw std::invalid_argument("there is no GPU here, and gpu= names none");
+  if (g.capability == 0) throw std::invalid_argument("there is no GPU here, and gpu= does not name one");
   std::vector<std::pair<std::string, double>> found;
   for (const Kernel& k : cuda_gemm_kernels()) {
     if (!k.predict || k.role != Role::rung || !contains(k.dtypes, p.type)) continue;
@@ -116,16 +116,16 @@ void define_predictions(nb::module_& m) {
   const auto here = nb::arg("gpu") = nb::none();
   m.def(
       "gpu_properties", [] { return to_dict(current_gpu()); },
-      "What predictions see of the current GPU; capability 0 without one.");
-  m.def("knowledge", &knowledge, here, "Of a GPU: predicted, measured or tuned.");
+      "The properties of the current GPU that predictions use; capability 0 without one.");
+  m.def("knowledge", &knowledge, here, "How predictions for a GPU are made: predicted, measured or tuned.");
   m.def("counts", &counts, nb::arg("kernel"), nb::arg("problem"), here,
-        "What a kernel, or \"library\", does for a problem, in seconds at the GPU's rates; in the order of "
+        "The work of a kernel, or \"library\", for a problem, in seconds at the GPU's rates; in the order of "
         "COUNTS.");
   m.def(
       "place", [](const Problem& p) { return predict::place_of(to_problem(p)); },
-      "Where a problem lies among others, for distances between measured points.");
+      "The coordinates of a problem, for distances between measured points.");
   m.def("predictions", &predictions, nb::arg("problem"), here,
-        "Names and predicted seconds of the kernels that a GPU could run, from the least on.");
+        "Names and predicted seconds of the kernels that a GPU can run, fastest first.");
   m.def(
       "costs",
       [](const std::string& kernel, const std::string& type, const std::optional<nb::dict>& gpu) {
@@ -141,10 +141,10 @@ void define_predictions(nb::module_& m) {
                            std::bit_cast<Costs>(costs));
       },
       nb::arg("gpu"), nb::arg("kernel"), nb::arg("dtype"), nb::arg("costs"),
-      "The constants of a kernel on the GPU of this name, as gpu() gives it.");
+      "Sets the constants of a kernel on the GPU of this name, as gpu() returns it.");
   m.def("set_library", &set_library, nb::arg("gpu"), nb::arg("dtype"), nb::arg("precision"), nb::arg("costs"),
         nb::arg("points"), nb::arg("here") = nb::none(),
-        "The library on the GPU of this name: model and points.");
+        "Sets the model and the points of the library on the GPU of this name.");
   m.def("reset_predictions", [] { predict::reset_costs(), predict::reset_library(); });
 }
 

@@ -80,13 +80,14 @@ nb::list end() {
 }  // namespace
 
 NB_MODULE(_simt, m) {
-  m.doc() = "Runs the CUDA kernels on the CPU, counts and checks what they do to memory.";
+  m.doc() = "Runs the CUDA kernels on the CPU, and counts and checks their memory accesses.";
   install();
   m.def("install", &install,
-        "Makes the kernels of this module those that simulations run; loading it does so, too.");
+        "Makes simulations run the kernels of this module; loading the module does so, too.");
   m.def("begin", &begin, nb::arg("count"), nb::arg("raise_problems"), nb::arg("multiprocessors"),
         nb::arg("max_blocks"), nb::arg("capability") = 90, nb::arg("run") = true,
         "From here on, ops on CPU tensors in this thread run simulated CUDA kernels.");
-  m.def("end", &end, "Ends it, and returns what was seen of each kernel launch.");
-  m.def("path", &simt::symbols::path, "The shared object that program counters count from.");
+  m.def("end", &end, "Ends the simulation, and returns what was recorded for each kernel launch.");
+  m.def("path", &simt::symbols::path,
+        "The path of the shared object to which program counters are relative.");
 }

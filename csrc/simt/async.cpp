@@ -72,7 +72,8 @@ void forget_copies() { copies.clear(); }
 
 namespace {
 
-// Whether a copy does not go from global to shared memory. note() reports addresses that are in no memory.
+// Whether a copy is invalid: copies must go from global to shared memory. note() reports addresses that are
+// in no memory.
 bool misplaced(const void* to, const void* from, int valid) {
   const auto elsewhere = [](const void* p, Space wanted) {
     const auto address = reinterpret_cast<uintptr_t>(p);

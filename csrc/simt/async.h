@@ -1,6 +1,6 @@
-// Asynchronous copies on the host: cp.async, and boxes moved by the tensor memory accelerator (TMA). From the
-// request on, the destination reads as all bits set. The data arrives as late as the rules allow, so that a
-// missing or too short wait gives wrong results.
+// Asynchronous copies on the host: cp.async, and boxes moved by the tensor memory accelerator (TMA). After
+// the request, all bits of the destination read as set. The data arrives as late as the rules allow, so that
+// a missing or too short wait gives wrong results.
 #pragma once
 
 #include <cstddef>

@@ -24,11 +24,11 @@ namespace {
 
 constexpr int kMostBlocks = 8;  // the portable maximum of a cluster
 constexpr size_t kStackBytes = 256 * 1024, kGuardBytes = 4096;
-// If the threads of a block only yield, this many times, the block is in a deadlock.
+// If the threads of a block do nothing but yield this many times, the block is in a deadlock.
 constexpr int kMostYields = 100'000;
-// If only some blocks of a grid are counted, the others still run unless the whole grid makes more than
-// kMostAccesses. The counted blocks make at most about kMostCounted. The start of a thread costs as much as
-// kThreadStart accesses.
+// If only some blocks of a grid are counted, the others still run, unless the whole grid makes more accesses
+// than kMostAccesses. The counted blocks make at most about kMostCounted. The start of a thread costs as much
+// as kThreadStart accesses.
 constexpr int64_t kMostAccesses = 300'000'000, kMostCounted = 100'000'000, kThreadStart = 10;
 
 }  // namespace

@@ -16,7 +16,7 @@
 namespace fastgemm::simt {
 namespace {
 
-// Visits the 16-byte units of a part of a box's row: (place in shared memory, offset from the begin of the
+// Visits the 16-byte units of a part of a box's row: (place in shared memory, offset from the start of the
 // part, bytes).
 template <class Visit>
 void for_each_unit(std::byte* piece, int64_t bytes, int swizzle_bytes, const Visit& visit) {

@@ -19,7 +19,7 @@ template <class Lane>
 void check_full_warp(void* const (&lanes)[kWarp]) {
   const void* const* here = std::ranges::find_if(lanes, [](const void* lane) { return lane != nullptr; });
   if (std::ranges::count(lanes, nullptr) > 0)
-    report_and_stop("divergence", "a matrix instruction in a warp of which some lanes have returned",
+    report_and_stop("divergence", "a matrix instruction in a warp in which some lanes have returned",
                     {trace::pc_of(static_cast<const Lane*>(*here)->site)});
 }
 

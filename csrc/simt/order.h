@@ -28,7 +28,7 @@ struct Cell {
   uint16_t reads_in_flight = 0;
 };
 
-// Starts a block or cluster of this many threads; of_a_block: in each of its blocks.
+// Starts a block or cluster of this many threads; `of_a_block`: the threads of one block.
 void begin_block(int threads, int of_a_block);
 // Ends a block of a cluster: its shared memory is gone. It is an error if accesses of other blocks are not
 // ordered before this.

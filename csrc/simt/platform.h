@@ -21,9 +21,9 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 // One block runs at a time, so its shared variables may be static. They are thread-local, which distinguishes
-// them from other static variables: csrc/simt/memory.cpp finds them in the module's thread-local segment.
-// Before each is a red zone, so that an access just beyond one variable does not hit the next (simt.cmake
-// keeps them in this order).
+// them from other static variables: csrc/simt/memory.cpp finds them in the module's thread-local segment. A
+// red zone lies before each variable, so that an access just beyond one variable does not hit the next
+// (simt.cmake keeps them in this order).
 #define __shared__                                                            \
   [[gnu::used]] static thread_local char FASTGEMM_RED_ZONE(__COUNTER__)[128]; \
   static thread_local

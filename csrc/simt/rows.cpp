@@ -123,7 +123,7 @@ Kernel without_row(Op op, std::string_view name) {
 
 const char* without_wgmma() {
   return cuda::has_wgmma() ? nullptr
-                           : "it needs wgmma, and the simulated GPU is none of compute capability 9.0";
+                           : "it needs wgmma, and the simulated GPU does not have compute capability 9.0";
 }
 
 template <auto launcher>

@@ -31,7 +31,7 @@ function(fastgemm_add_simt_kernels OBJECTS)
   fastgemm_instrument_simt(fastgemm_simt_kernels)
   add_library(fastgemm_simt_runtime OBJECT ${runtime})
   if(FASTGEMM_SANITIZE)
-    target_compile_options(fastgemm_simt_runtime PRIVATE -O2)  # most of the tests' time is spent in it
+    target_compile_options(fastgemm_simt_runtime PRIVATE -O2)  # the tests spend most of their time in it
   endif()
   # The runtime comes first. The linker keeps the first copy of an inline function that both use (such as
   # std::string's), and code that runs inside a callback must not be instrumented.

@@ -166,8 +166,8 @@ void count_request(const Access* const* first, const int* lane, int count) {
 
 uint64_t key_of(const Access& a) { return uint64_t{a.pc} << 1 | a.shared; }
 
-// For lanes that took different branches: a site that all pass in every iteration of their loop. It is the
-// site that the most lanes reach, about equally often. 0 if there is none.
+// Finds a site that all lanes pass in every iteration of their loop, although they took different branches.
+// It is the site that most lanes reach, with about equal frequency. Returns 0 if there is none.
 uint64_t find_pacemaker(size_t done) {
   struct Visits {
     int lanes = 0;

@@ -23,11 +23,11 @@ uint32_t pc_of(const void* site);
 // Whether the kernels were compiled with instrumentation. Without it they run, but their memory accesses are
 // neither counted nor checked.
 bool instrumented();
-// If a block is not checked, only its bounds are.
+// If a block is not `checked`, its accesses are only checked for their bounds.
 void begin_block(bool counted, bool checked);
 void let_undefined(const void* address);  // the next access there may read uninitialized memory
 bool counting();                          // whether this block is counted
-// All lanes of a warp wait: groups their accesses since the last wait into requests.
+// Called when all lanes of a warp wait. Groups their accesses since the last wait into requests.
 void end_of_turn();
 int64_t accesses();  // of all launches so far
 

@@ -97,8 +97,8 @@ struct RegisterArray {
   int count;  // per thread
   uint32_t poison = 0;
   int in_flight = 0;  // products in flight that will write them
-  // The values of all threads that the products in flight will give. With none in flight, the values after
-  // the last product or fence, if known.
+  // The values that the products in flight will give, for all threads. If none are in flight: the values
+  // after the last product or fence, if known.
   std::vector<uint32_t> values;
 
   template <class Visit>

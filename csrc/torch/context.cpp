@@ -22,7 +22,7 @@ const Backend& cpu_backend() {
 
 CpuContext::CpuContext() : threads_(int(torch::stable::get_num_threads())) {}
 
-void CpuContext::parallel(int64_t tasks, const std::function<void(int64_t)>& task) {
+void CpuContext::parallel(int64_t tasks, Task task) {
   if (tasks <= 1 || threads_ <= 1) return Context::parallel(tasks, task);
   torch::stable::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end && !stopped(); ++i) task(i);

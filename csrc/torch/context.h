@@ -19,7 +19,7 @@ class CpuContext final : public OpContext {
  public:
   CpuContext();
   int threads() const override { return threads_; }
-  void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override;
+  void parallel(int64_t tasks, Task task) override;
   bool stopped() override { return poll_.stopped(); }
   // Throws if the call was stopped.
   void check() const { poll_.check(); }

@@ -13,7 +13,7 @@ void check_operand(const char* name, const View& v) {
 }
 
 // The product type for operands of these types. bool operands are read as uint8, in the same memory, where
-// the other is bool or a byte: an element of the product counts the k where both are true.
+// the other is bool or a byte: an element of the product is the number of k at which both operands are true.
 DType product_type(const View& a, const View& b) {
   const auto is_byte = [](int32_t t) { return t == kBool || t == kUInt8 || t == kInt8; };
   const bool bytes = is_byte(a.dtype) && is_byte(b.dtype);

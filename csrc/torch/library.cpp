@@ -1,7 +1,8 @@
 // The ops as torch sees them. Three things about the schemas were learned by probing torch 2.13:
 // - an argument called `kernel` breaks inductor, so kernels are named by `impl`;
 // - an out= or in-place op must return (), because a returned alias fails opcheck and torch.compile;
-// - the ops with a leading underscore have no autograd formula in Python, which would cost 4 us a call even
+// - the ops with a leading underscore have no autograd formula in Python, which would cost 4 us per call even
+//   if no gradient is wanted. Eager calls use these ops, and csrc/torch/override gives them a formula in C++.
 // when
 //   no gradient is wanted: eager calls use them, and csrc/torch/override gives them a formula in C++.
 #include "torch/hooks.h"

@@ -53,7 +53,7 @@ void check(const View& x, const View& w, Activation activation, bool two_terms) 
               "; they must be equal");
   if (is_complex(x.dtype)) {
     if (activation != Activation::none || two_terms)
-      bad_value("complex input takes no activation, and a bias or a residual, not both; got " +
+      bad_value("complex input takes no activation, and only one of bias and residual; got " +
                 dtype_text(x.dtype));
   } else if (is_integer(arithmetic_type("input", x.dtype))) {
     bad_value("input must be of a floating-point type, got " + dtype_text(x.dtype) +

@@ -16,7 +16,7 @@ inline constexpr std::string_view kTorchRow = "torch";
 // The row of torch's own product; null on the simulator, which runs no libraries.
 const Kernel* torch_row(Device);
 
-// Everything that the plan of a call depends on: the operands (of their addresses only the alignment) and the
+// Everything that the plan of a call depends on: the operands (only the alignment of their addresses) and the
 // state of the library. It is stored as 64-bit words that are compared bit by bit.
 class Signature {
  public:

@@ -63,7 +63,7 @@ __all__ = [
     "transpose",
     "tune",
 ]
-# Names by the module that has them: to import these modules would cost every user 30 ms and more.
+# Names by the module that defines them. These modules are imported late, because they take 30 ms and more.
 _LOADED_ON_FIRST_USE = {
     "Report": "_explain",
     "Tuning": "_tune",

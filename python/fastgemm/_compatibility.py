@@ -1,4 +1,4 @@
-"""Checks of the process: a torch that is new enough, libraries that can be loaded, and the requirements of CUDA.
+"""Checks the process: torch must be new enough, and libraries must load. Also checks what CUDA requires.
 
 Importing this module loads the op library, or raises ImportError that says why it cannot be loaded.
 """
@@ -54,7 +54,7 @@ def cuda_obstacles() -> list[str]:
     from .table import build_info, kernels
 
     found = []
-    naive = kernels("gemm", "cuda")[0]  # it needs the least: if it cannot run, none can
+    naive = kernels("gemm", "cuda")[0]  # this kernel needs the least: if it cannot run, none can
     if naive.unavailable is not None:
         found.append(naive.unavailable)
     if not build_info()["cuda_kernels"] and not _has_driver():

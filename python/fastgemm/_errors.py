@@ -1,13 +1,12 @@
-"""Error types that the op library cannot raise itself, and names that it does not know, added after the error.
+"""Adds to errors of the op library the exception types that it cannot raise, and names that it does not know.
 
-The op library reports bad input as ValueError or RuntimeError before it does any work. What should be a
-TypeError or a NotImplementedError, as torch uses them, is recognized here once the call has failed, so that
-a good call pays nothing for the distinction.
+The op library reports bad input as ValueError or RuntimeError before it does any work. After a call has failed,
+this module recognizes errors that torch would raise as TypeError or NotImplementedError. So a valid call spends no
+time on the distinction.
 
-A message begins with the function of this package that was called: "fastgemm.matmul: ...". What is raised below
-does not know it and begins with "fastgemm: "; each public function puts its name there. Where functions call each
-other, that is the outermost. Where none was called, as for torch's own in a patch, "fastgemm: " remains.
-"""
+A message begins with the function of this package that was called: "fastgemm.matmul: ...". Inner functions do not
+know this name and begin with "fastgemm: "; the outermost public function puts its name there. If no public
+function was called, as for torch's own in a patch, "fastgemm: " remains."""
 
 from __future__ import annotations
 
@@ -35,11 +34,11 @@ ARITHMETIC = (
 
 
 MULTIPLIED = (*ARITHMETIC, torch.bool)
-BYTES = (torch.int8, torch.uint8, torch.bool)  # whose products mix
+BYTES = (torch.int8, torch.uint8, torch.bool)  # operands of these types may be mixed
 
 
 def part_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type whose kernels compute: that of the real and imaginary parts of complex numbers, uint8 of bool."""
+    """The type whose kernels compute the product: of the real parts for complex numbers, uint8 for bool."""
     return torch.uint8 if dtype == torch.bool else COMPLEX_PARTS.get(dtype, dtype)
 
 
@@ -49,7 +48,7 @@ def go_together(a: torch.dtype, b: torch.dtype) -> bool:
 
 
 def multiplied_as(a: torch.dtype, b: torch.dtype, out_dtype: torch.dtype | None = None) -> torch.dtype:
-    """The type to which operands of two types are widened where no kernel multiplies them as they are."""
+    """The type to which operands of two types are widened if no kernel multiplies them directly."""
     if a == b == torch.int16 and out_dtype in (None, torch.int64):
         return torch.int64
     return part_dtype(a) if part_dtype(a) == part_dtype(b) else torch.int16
@@ -88,7 +87,7 @@ def refuse_tensor_scales(**scales: object) -> None:
 def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
     if not torch.is_grad_enabled():
         return
-    for t in tensors:  # isinstance(None, Tensor) asks Tensor's metaclass, in Python, and any() a generator
+    for t in tensors:  # faster than any(), and than isinstance(None, Tensor), which runs Python code
         if t is not None and isinstance(t, Tensor) and t.requires_grad:
             raise RuntimeError(
                 "fastgemm: out= does not support automatic differentiation, but one of the arguments requires grad"
@@ -96,7 +95,7 @@ def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
 
 
 def refuse_transform_into_out(*tensors: Tensor | None) -> None:
-    """Forward-mode AD and torch.func cannot see what is written into out: their tangents would be zero."""
+    """Forward-mode AD and torch.func do not see writes into out: the tangents would be zero."""
     if peek_interpreter_stack() is not None:
         raise RuntimeError("fastgemm: out= does not work inside torch.func transforms (vmap, grad, jvp)")
     if forward_ad._current_level >= 0 and any(
@@ -120,8 +119,8 @@ def alert_not_deterministic(caller: str) -> None:
 
 
 def refuse_level(level: object) -> None:
-    """Refuses arguments that the ops cannot refuse: for torch a bool is an int, and an int of more than 64 bits
-    is none."""
+    """Refuses arguments that the ops cannot refuse: torch takes a bool as an int, and rejects an int of more than
+    64 bits in its own words."""
     if isinstance(level, bool):
         raise TypeError("fastgemm: level must be an int or None, got bool")
     if isinstance(level, int) and not 1 <= level <= 7:
@@ -129,7 +128,7 @@ def refuse_level(level: object) -> None:
 
 
 def refuse_inference_tensor(out: Tensor) -> None:
-    """Autograd keeps no version of an inference tensor, so that nothing could notice the change."""
+    """Autograd keeps no version counter for an inference tensor, so it could not notice the change."""
     if isinstance(out, Tensor) and out.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError(
             "fastgemm: Inplace update to inference tensor outside InferenceMode is not allowed; clone it to get a "
@@ -160,9 +159,9 @@ def diagnose(
     accepted: tuple[torch.dtype, ...] = MULTIPLIED,
     **tensors: Tensor | None,
 ) -> None:
-    """Raises a more telling exception than ``error`` if the arguments explain it; otherwise returns.
+    """Raises a more precise exception than ``error`` if the arguments explain it; otherwise returns.
 
-    ``function``: the public one that was called, whose name the message gets.
+    ``function``: the public function that was called; its name goes into the message.
     """
     try:
         _diagnose(error, accepted, **tensors)
@@ -173,7 +172,7 @@ def diagnose(
 
 
 def _diagnose(error: Exception, accepted: tuple[torch.dtype, ...], **tensors: Tensor | None) -> None:
-    refused = error.__cause__  # DTensor wraps what the fake kernels raise
+    refused = error.__cause__  # DTensor wraps exceptions of the fake kernels
     if isinstance(refused, (ValueError, TypeError)) and str(refused).startswith("fastgemm"):
         raise refused
     for name, t in tensors.items():

@@ -12,7 +12,7 @@ OF_CLI = ("click", "matplotlib", "rich")
 
 @contextmanager
 def needed_by(what: str) -> Iterator[None]:
-    """Around imports: says which extra brings a package that is missing, in a ModuleNotFoundError."""
+    """A context for imports: if a package is missing, the ModuleNotFoundError names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""GPUs that a report can be made for: what a multiprocessor holds, and the limits that a kernel runs into.
+"""GPUs for which a report can be made: the resources of a multiprocessor, and the limits of a kernel's rate.
 
 What a multiprocessor holds depends on the compute capability alone: CUDA C++ Programming Guide, "Compute
 Capabilities", table "Technical Specifications per Compute Capability". Multiprocessors, rates and bandwidth are
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 WARP = 32
-SECTOR = 32  # bytes; what the caches and memory move
+SECTOR = 32  # bytes; the unit in which caches and memory move data
 BANKS, BANK_BYTES = 32, 4  # of shared memory: a wavefront moves one word of each bank
 
 
@@ -25,7 +25,7 @@ class Multiprocessor:
 
     max_threads: int
     max_blocks: int
-    shared_bytes: int  # of all blocks together; each uses 1 KB beside what it asks for
+    shared_bytes: int  # of all blocks together; the system uses 1 KB of each block
     shared_bytes_per_block: int
     results_per_cycle: Mapping[
         str, int
@@ -65,7 +65,7 @@ class GPU:
     Attributes:
         bandwidth: bytes a second between the GPU and its memory, by the data sheet.
         tensor_peaks: operations a second of the tensor cores, by operand type.
-        measured: what was reached where it was measured: "bandwidth" by a copy, a type by multiply-adds from
+        measured: measured rates, where there are any: "bandwidth" by a copy, a type by multiply-adds from
             registers.
     """
 
@@ -141,8 +141,8 @@ def _folded(name: str) -> str:
 
 
 def find_gpu(name: str, by: str = "fastgemm") -> GPU:
-    """The GPU of a name, in any case, with or without spaces. Raises ValueError naming those there
-    are, in the name of the function that asks."""
+    """The GPU of a name, in any case, with or without spaces. Raises ValueError, which lists the known names and
+    begins with the calling function."""
     by_name = {_folded(known): gpu for known, gpu in GPUS.items()}
     if isinstance(name, str):
         name = _DRIVER_NAMES.get(name, name)

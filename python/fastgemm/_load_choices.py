@@ -1,4 +1,4 @@
-"""Reading what is kept on disk, at import, where there is any.
+"""Reads stored measurements from disk at import, if there are any.
 
 The modules that read it, :mod:`fastgemm.tuning` and two of ``_choice``, take 10 ms to import, a third of
 what the package took; most processes have no such file, and never tune.
@@ -13,7 +13,7 @@ from ._choice import storage
 
 
 def _may_hold(path: Path) -> bool:
-    """Whether there is something to read: also where only reading it will tell why not."""
+    """Whether there is a file to read; also if only an attempt to read it will show why that fails."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -24,14 +24,14 @@ def _may_hold(path: Path) -> bool:
 
 
 def load() -> None:
-    """Makes choices in this process follow what is kept."""
+    """Makes choices in this process use the stored measurements."""
     where = storage.folder()
     if _may_hold(where / storage.PREDICTIONS):
         from ._choice import cpu_predictions, predictions
 
         predictions.load()
         cpu_predictions.load()
-    if _may_hold(where / storage.AUTOTUNED):  # after the constants, beside which its times are seen
+    if _may_hold(where / storage.AUTOTUNED):  # after the constants, because its times correct them
         from .tuning import load_cache
 
         load_cache()

@@ -1,9 +1,8 @@
-"""The library that replaces torch's own products by fastgemm's, in C++: below Python, and at no cost for other
-ops. It also gives fastgemm's own ops gradients, autocast and layers without Python in eager mode.
+"""The library that replaces torch's own products by fastgemm's, in C++ and at no cost for other ops. It also gives
+fastgemm's own ops gradients, autocast and layers without Python code in eager mode.
 
-It uses torch's C++ interface, which changes from one minor version to the next, so there is one for each; it is
-loaded with the package, and takes torch's products over at the first patch.
-"""
+It uses torch's C++ interface, which changes from one minor version to the next, so there is one library for each
+version. It is loaded with the package, and replaces torch's products at the first patch."""
 
 from __future__ import annotations
 
@@ -26,14 +25,14 @@ def path() -> Path:
 
 
 def versions() -> list[str]:
-    """The versions of torch for which there is one here."""
+    """The versions of torch for which this installation has a library."""
     found = _FOLDER.glob("libfastgemm_override_*.so")
     return sorted(f.stem.removeprefix("libfastgemm_override_").replace("_", ".") for f in found)
 
 
 @functools.cache
 def load() -> tuple[ModuleType | None, str]:
-    """The library for this torch, as a module of Python, and why there is none."""
+    """The library for this torch, as a module of Python, or the reason why there is none."""
     if not path().exists():
         there = ", ".join(versions()) or "none"
         return None, f"this build of fastgemm has no library for torch {TORCH} (but for: {there})"
@@ -50,7 +49,7 @@ def load() -> tuple[ModuleType | None, str]:
 
 
 def info() -> dict[str, str]:
-    """Its entry in ``fastgemm.build_info()``."""
+    """The library's entry in ``fastgemm.build_info()``."""
     library, why_not = load()
     loaded = path().name if library is not None else f"none: {why_not}"
     return {"override_library": loaded, "override_torches": " ".join(versions())}
@@ -72,11 +71,11 @@ def use_in_eager_mode() -> bool:
 
 @functools.cache
 def register() -> bool:
-    """Takes torch's products over, once for the process. Whether there is a library that can."""
+    """Replaces torch's products, once for the process. Whether there is a library that can."""
     return _call("take_over")
 
 
 def require(function: str) -> None:
-    """Takes torch's products over for a public function, or raises and says how to get a library."""
+    """Replaces torch's products for a public function, or raises and says how to get a library."""
     if not register():
         raise RuntimeError(f"{function}: {load()[1]}; {HOW_TO_BUILD}")

@@ -16,7 +16,7 @@ A product over a sharded K is a ``Partial`` sum, rounded to the result's dtype o
 up: ``out_dtype=torch.float32`` keeps the sum of float16 and bfloat16 products in float32.
 
 Each rule names all arguments of its ops, so that a new one cannot be overlooked. Every device runs the op with
-the keyword arguments of the call. Most of them hold for a piece as for the whole: the choice of a kernel
+the keyword arguments of the call. Most of them apply to a part as to the whole: the choice of a kernel
 (``level``, ``impl``, ``precision``), ``out_dtype``, and scales, in which a sum is linear. Those that decide where
 an op can run are explained at the rule.
 """
@@ -45,7 +45,7 @@ def __dir__() -> list[str]:
 
 
 _DTENSOR = "torch.distributed.tensor"
-_LINEAR = ("sum", "avg")  # reductions that a linear function may be applied before
+_LINEAR = ("sum", "avg")  # a linear function may be applied before these reductions
 
 
 def register() -> None:
@@ -83,7 +83,7 @@ def register_on_import() -> None:
 
 
 def _register_or_warn() -> None:
-    """torch may change what it calls experimental; who imports DTensor, as torch.compile does, may not need it."""
+    """Only warns if torch has changed its experimental interface: torch.compile imports DTensor without need."""
     try:
         register()
     except (ImportError, AttributeError, KeyError) as error:
@@ -102,9 +102,9 @@ def _aligned(operand: DTensorSpec, shape: Sequence[int], dim: int) -> Placement:
 def _may_be_partial(operand: DTensorSpec) -> bool:
     """Whether torch may be told to take ``operand`` as a Partial sum.
 
-    It makes one of a replicated tensor by dividing by the number of devices, which integers do not survive.
+    torch turns a replicated tensor into one by dividing by the number of devices, which is wrong for integers.
     """
-    assert operand.tensor_meta is not None  # rules are asked about shapes and dtypes
+    assert operand.tensor_meta is not None  # torch calls rules with shapes and dtypes
     return operand.tensor_meta.dtype.is_floating_point or all(p.is_partial() for p in operand.placements)
 
 
@@ -125,7 +125,7 @@ def _gemm_rules(
 ) -> Iterator[Rule]:
     """alpha * op(a) @ op(b) + beta * c. The first of several rules that need no communication is taken.
 
-    A symmetric result cannot be sharded along its rows or columns: the part of a device has no triangle. It can
+    A symmetric result cannot be sharded along its rows or columns: a device's part would not be symmetric. It can
     be a Partial sum: each summand is mirrored from its lower triangle, and so the total is symmetric, too.
 
     An invariant kernel sums over a device's part of K; docs/invariant.md says what is promised then.

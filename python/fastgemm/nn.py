@@ -18,7 +18,7 @@ from .table import check_product_choice, invariant_choice
 __all__ = ["Linear", "Sequential", "conv1d", "convert", "fuse", "linear", "revert"]
 
 for _public in (Linear, Sequential, conv1d, fuse, linear):
-    _public.__module__ = __name__  # where pickles and graphs of torch.fx look for them
+    _public.__module__ = __name__  # the module in which pickles and graphs of torch.fx find them
 
 
 def __dir__() -> list[str]:
@@ -80,26 +80,25 @@ def convert(
     transformers (as in GPT-2) into a subclass whose product fastgemm computes.
 
     The layers stay the same objects: parameters (shared ones, too), hooks, buffers and an optimizer's references
-    remain valid. Not converted are layers whose ``forward`` was replaced on the instance (accelerate does so);
-    subclasses of ``torch.nn.Linear``, which have a forward of their own (parametrized, lazy, quantization-aware,
-    fully sharded); and the projections that ``torch.nn.MultiheadAttention`` uses without calling them. The
-    logger ``fastgemm.nn`` warns of those, with names and reasons. The fused path that
-    ``torch.nn.TransformerEncoderLayer`` takes in inference calls no layers at all;
-    ``torch.backends.mha.set_fastpath_enabled(False)`` turns it off.
+    remain valid. Some layers are not converted: those whose ``forward`` was replaced on the instance (accelerate
+    does so); subclasses of ``torch.nn.Linear`` with their own forward (parametrized, lazy, quantization-aware,
+    fully sharded); and projections that ``torch.nn.MultiheadAttention`` uses without calling them. The logger
+    ``fastgemm.nn`` names them and the reasons. The fused path that ``torch.nn.TransformerEncoderLayer`` takes in
+    inference calls no layers at all; ``torch.backends.mha.set_fastpath_enabled(False)`` turns it off.
 
     Args:
         module: a tree; a ``torch.nn.Linear`` itself is converted too.
         level: see :class:`Linear`, as for ``kernel`` and ``precision``. Layers converted before get these.
-        invariant: each row of a layer's output has the same bits whatever the other rows are and however many, see
-            :func:`fastgemm.matmul`: ``kernel="invariant"``. A UserWarning says so where layers are left alone.
-        only: tells by qualified name and layer which ones to convert.
+        invariant: the bits of a row of a layer's output do not depend on the other rows, see
+            :func:`fastgemm.matmul`: ``kernel="invariant"``. A UserWarning says if layers are not converted.
+        only: a function of qualified name and layer that says whether to convert the layer.
 
     Returns:
         ``module``.
 
     Raises:
-        TypeError: ``module`` is no module. :func:`fuse` is a function of its own, and no argument.
-        ValueError: unknown ``level``, ``kernel`` or ``precision``, or none that is for ``invariant``.
+        TypeError: ``module`` is no module, or there is an unknown argument.
+        ValueError: ``level``, ``kernel`` or ``precision`` is unknown, or not possible with ``invariant``.
     """
     if unknown:
         hint = "; layers and activations are joined by fastgemm.nn.fuse(model)" if "fuse" in unknown else ""
@@ -148,9 +147,9 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
     It is for tools that look layers up by their exact type, such as ``torch.ao.quantization``, and for processes
     without fastgemm. The layers stay the same objects here, too. One that was made with an ``activation`` becomes
     a ``torch.nn.Sequential`` of a layer and that activation: torch has no layer that is both, so that its
-    parameters are called ``0.weight`` and ``0.bias`` from then on. Left alone is what was parametrized or fully
-    sharded, or had its ``forward`` replaced, after it was converted. The logger ``fastgemm.nn`` warns of both,
-    with names and reasons.
+    parameters are called ``0.weight`` and ``0.bias`` from then on. Layers are not changed if they were
+    parametrized or fully sharded, or got another ``forward``, after conversion. The logger ``fastgemm.nn`` names
+    all of these, with reasons.
 
     Args:
         module: a tree; a layer itself is reverted too.

@@ -1,4 +1,4 @@
-"""The public operations. Each is in one module with its gradient, which uses the operation itself.
+"""The public operations. Each is in one module with its gradient, which calls the operation itself.
 _ops/dispatch.py shows how calls reach ``torch.ops.fastgemm``.
 """
 
@@ -25,7 +25,7 @@ def __dir__() -> list[str]:
 
 
 for _function in (add, add_, gemm, transpose):
-    _function.__module__ = __name__  # where pickles and graphs of torch.fx look for them
+    _function.__module__ = __name__  # the module in which pickles and graphs of torch.fx find them
 
 
 def matmul(
@@ -51,34 +51,34 @@ def matmul(
         kernel: the name of one kernel of :func:`fastgemm.kernels`, instead of a level.
         precision: for float32, and the parts of complex64. ``"ieee"``: float32 arithmetic, or tensor cores where
             their error stays at or below cuBLAS SGEMM's on ordinary data (six products of bf16 planes);
-            ``"bf16x6"``: the same without torch. Less, faster, and on a GPU alone: ``"fp16x3"`` (22 bits, range
-            limited by row), ``"bf16x3"`` (16 bits), ``"tf32"`` (11 bits). ``None`` follows torch's flags: on a CPU
-            torch's own product is taken where ``torch.backends.mkldnn.matmul.fp32_precision`` is ``"bf16"`` or
-            ``"tf32"``, and all else is ``"ieee"``. For float64, and the parts of complex128: ``"ieee"``, or
-            ``"crt14"`` to ``"crt18"``: residues of so many moduli, 7.6 bits of a product each, without a look at
-            the operands' range. docs/precision.md has all of it.
+            ``"bf16x6"``: the same without torch. Less accurate, faster, and only on a GPU: ``"fp16x3"`` (22 bits,
+            range limited by row), ``"bf16x3"`` (16 bits), ``"tf32"`` (11 bits). ``None`` follows torch's flags: on
+            a CPU torch's own product is taken where ``torch.backends.mkldnn.matmul.fp32_precision`` is ``"bf16"``
+            or ``"tf32"``, and all else is ``"ieee"``. For float64, and the parts of complex128: ``"ieee"``, or
+            ``"crt14"`` to ``"crt18"``: residues of 14 to 18 moduli, each with 7.6 bits of a product, without a
+            check of the operands' range. docs/precision.md explains them.
         out: tensor that receives the result; it must have its exact shape, dtype and device and share no
             memory with ``a`` or ``b``.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
             usual one.
-        invariant: the bits of a row of the result depend on that row of ``a``, on ``b``, N, K, dtypes and layouts
-            alone: not on the other rows, nor on how many there are, nor on which GPU of a type computes them. The
-            order of each sum is fixed, at some cost in time (docs/invariant.md): ``kernel="invariant"``, which
-            backward products take as well.
+        invariant: the bits of a row of the result depend only on that row of ``a``, on ``b``, N, K, dtypes and
+            layouts: not on the other rows or their number, nor on which GPU of a type computes them. The order of
+            each sum is fixed, which takes some time (docs/invariant.md): ``kernel="invariant"``, for backward
+            products, too.
 
     Returns:
         ``(..., M, N)``, without the dimension that a 1-D operand lacks. The dtype is that of the operands,
         int32 for int8, uint8 and bool, int64 for int16. float16 and bfloat16 accumulate in float32 and are rounded
         once; int32 wraps modulo ``2**32`` and int64 modulo ``2**64``. A complex product is one of real matrices,
-        ``(M, 2 K) @ (2 K, 2 N)``, computed by the kernels of the type of its parts, or torch's own where the
-        choice is open and that is predicted to be faster. NaN and infinity behave as in IEEE arithmetic.
+        ``(M, 2 K) @ (2 K, 2 N)``, computed by the kernels of the type of its parts, or torch's own if no level or
+        kernel is given and torch's is predicted to be faster. NaN and infinity behave as in IEEE arithmetic.
 
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not fit together; unknown ``kernel``, ``level``, ``precision``;
             ``invariant`` with a kernel or level whose rows depend on each other.
-        RuntimeError: the level or kernel asked for cannot run here (the message says why and what can), or
+        RuntimeError: the requested level or kernel cannot run here (the message says why, and which can), or
             ``out`` is given while a gradient is required or inside a torch.func transform, or is an inference
             tensor outside inference mode.
 

@@ -17,7 +17,7 @@ PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")  # of float32 produc
 FLOAT64_PRECISIONS = ("crt14", "crt15", "crt16", "crt17", "crt18")  # besides "ieee"
 LOWER_PRECISIONS = ("tf32", "bf16x3", "fp16x3")
 
-PACKAGE = "fastgemm"  # in whose name errors are raised that any function may cause
+PACKAGE = "fastgemm"  # the name in errors that any function may cause
 WIDTH_NAMES = {1: "bits8", 2: "bits16", 4: "bits32", 8: "bits64", 16: "bits128"}
 
 
@@ -28,15 +28,15 @@ class KernelInfo:
     Attributes:
         op: ``"gemm"``, ``"transpose"`` or ``"add"``.
         level: the rung of the ladder, 1 to 7.
-        name: what ``kernel=`` takes; unique for op and device.
+        name: the value for ``kernel=``; unique for op and device.
         device: ``"cpu"`` or ``"cuda"``.
         dtypes: operand dtypes; transpose moves bytes and lists element widths (``"bits8"`` to ``"bits128"``).
         needs: the hardware it needs, in words.
         summary: its idea in one sentence.
         role: ``"rung"`` (a level may pick it), ``"shortcut"`` (computes less where a product allows it:
             ``level=None`` may pick it), ``"companion"`` or ``"pitfall"`` (only by name).
-        precision: of its float32 products; a row that falls short of ``"ieee"`` runs only where that precision
-            is asked for.
+        precision: of its float32 products; a row that is less accurate than ``"ieee"`` runs only if that precision
+            is requested.
         unavailable: why it cannot run in this process, or None.
     """
 
@@ -82,8 +82,7 @@ def kernels(
         dtype: keep the rows that take operands of this dtype.
 
     Returns:
-        Every row of the table that fits, those that cannot run here included: ``available`` and ``unavailable``
-        tell.
+        Every matching row of the table, also rows that cannot run here: see ``available`` and ``unavailable``.
 
     Raises:
         ValueError: unknown op or device.
@@ -115,12 +114,12 @@ def build_info() -> dict[str, Any]:
     """Describes this build, and the devices of this machine.
 
     Returns:
-        ``version`` and ``compiler``; ``torch`` here, ``torch_at_build``, and ``torch_abi``, which says under what
+        ``version`` and ``compiler``; ``torch`` here, ``torch_at_build``, and ``torch_abi``, which says with which
         torch the same binary runs; ``cuda_kernels``, whether they were built, and for which ``cuda_archs``;
         ``cuda_device``, the first GPU or why there is none; ``cpu``, ``cpu_model`` and ``cpu_features``;
-        ``cublas``, the version found; ``table_hash`` of the kernel table, by which measurements are remembered;
-        ``override_library``, by which patches compute torch's products, or why there is none, and
-        ``override_torches``, the versions of torch for which this build has one.
+        ``cublas``, the version found; ``table_hash`` of the kernel table, with which measurements are stored;
+        ``override_library``, which patches need, or why there is none, and ``override_torches``, the versions of
+        torch for which this build has one.
     """
     here = {"cuda_device": _introspect.cuda_device(), "torch": torch.__version__}
     return {**_introspect.build_info(), **here, **_override_library.info()}
@@ -140,13 +139,13 @@ def check_product_choice(
 
 
 INVARIANT = {"invariant": 6, "naive": 1}
-"""The kernels of products whose rows have bits that do not depend on the other rows, and their levels."""
+"""The kernels for ``invariant=True``, whose rows do not depend on each other, and their levels."""
 
 
 def invariant_choice(level: int | None, kernel: str | None, precision: str | None, by: str) -> str:
     """The kernel by which ``invariant=True`` computes a product of this level, kernel and precision (maybe None).
 
-    Raises ValueError where what was asked for does not compute rows so, and says what does.
+    Raises ValueError if the requested one cannot do this; the message says which can.
     """
     check_precision(precision, by=by)
     if precision not in (None, "ieee", "bf16x6", "tf32"):
@@ -176,7 +175,7 @@ def _check_level(level: int | None, by: str) -> None:
 
 
 def check_precision(precision: str | None, dtype: torch.dtype | None = None, by: str = PACKAGE) -> None:
-    """Raises ValueError where products of this dtype (``None``: of any) have no such precision."""
+    """Raises ValueError if products of this dtype (``None``: of any) have no such precision."""
     if precision in (None, "ieee"):
         return
     known = (*PRECISIONS, *FLOAT64_PRECISIONS)
@@ -194,12 +193,12 @@ def _product_kernels() -> dict[str, tuple[str, ...]]:
 
 
 def multiplies(row: KernelInfo, product: str) -> bool:
-    """Whether a kernel takes products of a type that is no type of their operands, as they are."""
+    """Whether a kernel directly takes products whose type is not that of their operands."""
     return row.device == "cuda" and row.name in _product_kernels()[product]
 
 
 def takes_product(product: str | None, device: torch.device, level: int | None, kernel: str | None) -> bool:
-    """Whether a level or a kernel takes such products as they are, so far as the kernel table tells."""
+    """Whether, by the kernel table, a level or a kernel directly takes such products."""
     if product is None or device.type == "cpu":
         return False
     return any(multiplies(row, product) for row in _rows_of_choice("gemm", None, level, kernel))
@@ -213,8 +212,9 @@ def check_choice(
     kernel: str | None,
     precision: str | None = None,
 ) -> None:
-    """Raises what a call of an op with this level and kernel raises, so far as the kernel table tells: ValueError
-    where there is none, RuntimeError where none takes the dtype. Which kernels can run is a matter of the machine.
+    """Raises the error that a call of an op with this level and kernel raises, by the kernel table alone:
+    ValueError if there is no such kernel, RuntimeError if none takes the dtype. Whether a kernel can run also
+    depends on the machine.
 
     On a device without kernels of its own, as ``meta``, those of all devices count.
     """

@@ -1,12 +1,10 @@
-"""Measuring which kernel is fastest for a problem, and remembering it on disk.
+"""Measures which kernel is the fastest for a problem, and stores it on disk.
 
 A call chooses by data in memory: the static tables of the build, and the measurements of this module. Nothing is
 ever measured inside a call.
 
-The file holds one set of measurements per environment (processor, torch version, kernel table), is
-written whole under a lock and renamed into place, and is ignored with one warning when it cannot be read or
-written.
-"""
+The file holds one set of measurements per environment (processor, torch version, kernel table). It is written as a
+whole under a lock and renamed into place. If it cannot be read or written, it is ignored with one warning."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ def _read(path: Path) -> Sets:
 def _key(values: list[Any]) -> Key:
     """A tuning key from JSON. Raises TypeError or ValueError for anything else."""
     key = tuple(values)
-    _introspect.remember(key, "")  # checks the key, and remembers nothing: no kernel has an empty name
+    _introspect.remember(key, "")  # checks the key, and stores nothing: no kernel has an empty name
     return key
 
 
@@ -98,7 +96,7 @@ def _name(value: Any) -> str:
 
 
 def _known(kernel: Any, seconds: Any = None) -> Known:
-    """From JSON. Raises AttributeError, TypeError or ValueError for what is none."""
+    """A measurement from JSON. Raises AttributeError, TypeError or ValueError for other data."""
     times = {_name(name): float(spent) for name, spent in (seconds or {}).items()}
     if not all(0 < spent < math.inf for spent in times.values()):
         raise ValueError(f"not measured times: {seconds!r}")
@@ -115,7 +113,7 @@ def _remember(key: Key, kernel: str, where: str = "", seconds: Seconds | None = 
 def load_cache() -> int:
     """Loads the measurements of these versions from disk; returns how many problems are known.
 
-    Those of every GPU are loaded, so that an import need not look which one is here: the GPU is part of the key.
+    It loads those of every GPU, so that an import need not find out which GPU is here: the GPU is part of the key.
     """
     path = cache_file()
     try:
@@ -130,7 +128,7 @@ def load_cache() -> int:
 
 
 def kept_kernel(key: Key, device: torch.device | str = "cpu") -> str | None:
-    """The kernel that the file has for a problem on this device; None where it has none, or cannot be read."""
+    """The file's kernel for a problem on this device; None if there is none, or if the file cannot be read."""
     try:
         known = _read(cache_file()).get(environment(device), {}).get(tuple(key))
         return known.kernel if known else None
@@ -165,7 +163,7 @@ def clear_cache(*, disk: bool = False) -> None:
     """Forgets the measurements of this process, and with ``disk`` also the file."""
     _introspect.forget_all()
     _introspect.reset_cpu_costs()
-    cpu_predictions.load()  # what fastgemm.tune fitted stays
+    cpu_predictions.load()  # results of fastgemm.tune stay
     if disk:
         cache_file().unlink(missing_ok=True)
 
@@ -193,7 +191,7 @@ def limit_workspace(size: int | None) -> None:
 class Timing:
     """One kernel's time on a problem: the median over ``runs`` calls, in seconds.
 
-    A kernel on a CPU that was stopped, being ten times as slow as the fastest, has none: infinity, of 0 runs.
+    A kernel that was stopped on a CPU, because it was ten times as slow as the fastest, has infinity and 0 runs.
     """
 
     kernel: str
@@ -229,7 +227,7 @@ def gemm_key(
 ) -> Key:
     """The tuning key of ``matmul(a, b)``, as the op library sees its operands: a batch of them may be one product.
 
-    ``accumulates``: it is scaled, or something is added to it.
+    ``accumulates``: the product is scaled, or a matrix is added to it.
     """
     usual = _errors.result_dtype(a.dtype)
     if precision is None:
@@ -336,7 +334,7 @@ def autotune(
     if not budget >= 0:
         raise ValueError(f"fastgemm.autotune: budget must be at least 0 seconds, got {budget}")
     if precision is None and not a.is_cuda:
-        precision = "ieee"  # what is remembered for products on a CPU; torch's flags may say less
+        precision = "ieee"  # measurements on a CPU are for this precision; torch's flags may ask for less
     options: dict[str, Any] = {"out_dtype": out_dtype, "precision": precision}
     try:
         with torch.no_grad():  # a problem that the operation refuses raises its error here

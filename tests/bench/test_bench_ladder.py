@@ -1,4 +1,4 @@
-"""The ladder: every rung of the kernel table, and what it says of their order and precision."""
+"""The ladder command: it runs every rung of the kernel table, and checks their order and precision."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_order_violations(rates, broken):
 
 @pytest.fixture
 def cuda_table(monkeypatch):
-    """The rows of a GPU, as if there were one; those that a test leaves in the list."""
+    """The table's rows for a GPU, as if one were present. Tests may remove rows from the list."""
     rows = [replace(row, unavailable=None) for row in fastgemm.kernels("gemm", "cuda")]
 
     def table(op, device, dtype=torch.float32):
@@ -71,8 +71,8 @@ def cuda_table(monkeypatch):
     return rows
 
 
-def test_a_ladder_leaves_out_what_lacks_precision(cuda_table):
-    """Rows that round float32 operands have no place beside IEEE products, torch's included."""
+def test_a_ladder_leaves_out_rows_of_lower_precision(cuda_table):
+    """Rows that round float32 operands are not compared with IEEE products, torch's included."""
     for precision, row in ((None, None), ("ieee", None), ("tf32", "wgmma"), ("fp16x3", "fp16x3")):
         instance = instantiate(Gemm(4, 4, 4, precision=precision))
         found, notes = {step.kernel for step in steps(instance)}, precision_notes(instance)
@@ -95,7 +95,7 @@ def test_a_ladder_leaves_out_what_lacks_precision(cuda_table):
         (Gemm(24, 16, 88, precision="fp16x3"), {"fp16x3", "bf16x6"}),
         (Gemm(24, 16, 40, torch.int32), {"int8x10"}),
     ],
-    ids=["bf16", "tf32", "fp64", "fp16x3", "int32"],  # the same in every process
+    ids=["bf16", "tf32", "fp64", "fp16x3", "int32"],  # the same in every process of pytest-xdist
 )
 def test_ladder_of_the_cuda_kernels(cuda_table, problem, highest):
     cuda_table[:] = [row for row in cuda_table if row.level < 7]

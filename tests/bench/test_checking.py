@@ -1,4 +1,4 @@
-"""Results are checked before anything is timed: right results pass, wrong ones do not."""
+"""Tests the check of results before they are timed: right results pass, wrong ones do not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def spoil_columns(out):
 @pytest.mark.parametrize("spoil", [spoil_one, spoil_by_nan, spoil_columns, None])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_check_catches(dtype, spoil):
-    """None: nothing is written, by which the poison shows."""
+    """``spoil`` None: nothing is written, so the poison remains."""
     instance = instantiate(Gemm(20, 30, 40, dtype))
     right, out = instance.ours(), instance.out
 
@@ -88,7 +88,7 @@ def test_check_of_a_huge_product_takes_a_sample_of_its_rows(monkeypatch):
     outcome = check(instance.ours(), reference)
     assert outcome.right and outcome.rows_checked < outcome.rows == 500
     assert {0, 499} <= set(reference.index.tolist())
-    assert MAX_PRODUCTS > 4096**3  # the published sizes are checked whole
+    assert MAX_PRODUCTS > 4096**3  # every row is checked at the published sizes
 
     def wrong():
         instance.ours()()
@@ -117,7 +117,7 @@ def to_tf32(x):
 
 
 def products_of(precision, a, b):
-    """What a precision adds up, and the same without a product."""
+    """The products that a precision adds, and the same with one product missing."""
     if precision == "tf32":
         a, b = to_tf32(a), to_tf32(b)
         return [(a, b)], [(a[:, 1:], b[1:])]
@@ -140,7 +140,7 @@ def test_check_knows_what_a_precision_leaves_out(precision):
     assert precision != "tf32" or not check(right, Reference(exact)).right
 
 
-def test_torch_has_the_precision_of_the_problem_meanwhile():
+def test_torch_precision_is_set_to_that_of_the_problem():
     matmul = torch.backends.cuda.matmul
     before = matmul.fp32_precision
     for precision, of_torch in (("tf32", "tf32"), ("ieee", "ieee"), ("fp16x3", "ieee"), (None, before)):

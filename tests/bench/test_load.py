@@ -1,4 +1,4 @@
-"""The warnings in a report about a busy machine and about a level 7 that is slower than torch."""
+"""A report's warnings about a busy machine, and about a level 7 that is slower than torch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ IDLE = Load(cores=4, others=0.1, stolen=0.001, average=1.0)
     ("load", "threads", "said"),
     [
         (IDLE, 4, ""),
-        (replace(IDLE, others=3.2), 1, ""),  # cores enough for both
-        (replace(IDLE, average=9.0), 4, ""),  # the load of the minute before; the run itself was undisturbed
+        (replace(IDLE, others=3.2), 1, ""),  # enough cores for both
+        (replace(IDLE, average=9.0), 4, ""),  # the load was before the run
         (replace(IDLE, others=1.25), 4, "other programs kept 1.2 of its 4 cores busy"),
         (
             replace(IDLE, others=2.0, average=9.0),
@@ -49,7 +49,7 @@ def test_a_load_is_what_the_counters_say(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "getloadavg", lambda: (2.5, 0, 0))
     monkeypatch.setattr(os, "sysconf", lambda _: 100)
     seconds = iter([10.0, 20.0])
-    # 10 s of this process; of its children all that they ever took counts when they end.
+    # This process takes 10 s. Times of ended children must not count: they cover the children's whole lives.
     own = iter([(5.0, 1.0, 0.0, 0.0, 0.0), (13.0, 3.0, 100.0, 100.0, 0.0)])
     monkeypatch.setattr(time, "perf_counter", lambda: next(seconds))
     monkeypatch.setattr(os, "times", lambda: next(own))
@@ -76,7 +76,7 @@ def _spin(seconds: float) -> None:
 
 
 def test_another_program_is_seen_and_this_one_is_not():
-    """Whatever else the machine does: what is counted holds the other program, and not all of this one."""
+    """The counted load includes the other program, but not this one. The machine may run further programs."""
     if not load_module.STAT.exists():
         pytest.skip("this system has no /proc/stat")
     other = multiprocessing.get_context("spawn").Process(target=_spin, args=(60.0,))
@@ -99,7 +99,7 @@ def row_of(instance, *quartiles: float) -> Measurement:
 
 @pytest.fixture
 def no_table():
-    """A processor of a type that no table has, and nothing remembered."""
+    """A processor that no table knows, without remembered measurements."""
     tuning.clear_cache(disk=True)
     _introspect.set_cpu({"model": "Another-1-2-avx2"})
     yield
@@ -111,13 +111,13 @@ SQUARE = Gemm(96, 96, 96)
 MEASURES = "fastgemm bench --shape 96x96x96 --tune measures it"
 
 
-def test_level_7_beside_torch_needs_no_words_where_it_is_not_below():
+def test_level_7_as_fast_as_torch_needs_no_explanation():
     instance = instantiate(SQUARE)
     assert why_below_torch(row_of(instance, 0.98, 0.996, 1.01), instance) is None
     assert why_below_torch(Measurement.of(instance, "pipelined", 7), instance) is None
 
 
-def test_within_the_spread_there_is_no_other_reason():
+def test_a_difference_within_the_spread_has_no_other_reason():
     instance = instantiate(SQUARE)
     kernel = instance.chosen()
     assert why_below_torch(row_of(instance, 0.93, 0.97, 1.02), instance, "busy") == (

@@ -1,4 +1,4 @@
-"""The output files of a run: reports as JSON and CSV, and pictures."""
+"""Tests the output files of a run: reports as JSON and CSV, and pictures."""
 
 from __future__ import annotations
 

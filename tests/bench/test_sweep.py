@@ -1,4 +1,4 @@
-"""Comparisons of many problems with torch: the presets, the outcome of each case, and the means."""
+"""Tests comparisons of many problems with torch: the presets, the result of each case, and the means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How calls are timed: in turn on a CPU, alone or back to back on a GPU."""
+"""Tests how calls are timed: in turn on a CPU, alone or back to back on a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_interleave_changes_the_order_there_and_back():
     assert all(there == back[::-1] for there, back in zip(orders[::2], orders[1::2], strict=True))
     assert len({*map(tuple, orders)}) > 8
     pairs = {pair for order in orders for pair in itertools.pairwise(order)}
-    assert len(pairs) == 12, "each comes after each other one"
+    assert len(pairs) == 12, "each call follows each other call"
 
 
 def test_interleave_pairs_slow_calls():

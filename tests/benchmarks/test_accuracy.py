@@ -1,4 +1,4 @@
-"""The accuracy study: its measures, its data, the report and the command."""
+"""Tests the accuracy study: its error measures, its data, the report and the command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHAPES = [(20, 30, 40), (20, 30, 500), (7, 9, 41)]
 
 @dataclass(frozen=True)
 class Spoiled(Contender):
-    """The library's product, in float64 and rounded once, with an error."""
+    """A product that is computed in float64, spoiled by an error, and rounded once."""
 
     relative: float = 0.0
     at_random: bool = False
@@ -68,7 +68,7 @@ def test_errors_are_measured_as_defined():
 
 
 def test_what_is_wrong_with_a_contender():
-    """NaN and other bits are errors; what is less than ieee promises nothing outside of its range."""
+    """NaN and bits that change are errors. A precision below ieee promises nothing outside of its range."""
     rivals = (
         Spoiled("nan", relative=math.nan),
         Spoiled("random", at_random=True),
@@ -150,7 +150,7 @@ def test_rows_that_promise_make_a_report_wrong():
 
 def test_contenders_of_a_gpu(monkeypatch):
     table = [replace(row, unavailable=None) for row in fastgemm.kernels("gemm", "cuda")]
-    assert {row.precision for row in table} <= set(PRODUCT_ERROR), "each has a bound"
+    assert {row.precision for row in table} <= set(PRODUCT_ERROR), "each precision has a bound"
     module = "studies.accuracy.contenders.kernels"
     monkeypatch.setattr(module, lambda op, device, dtype: [row for row in table if row.takes(dtype)])
     found = [(c.kernel, c.precision) for c in contenders("cuda", ("tiled", "bf16x6"))]
@@ -167,7 +167,7 @@ def test_contenders_of_a_gpu(monkeypatch):
 
 @needs_simulator
 def test_study_of_the_cuda_kernels(monkeypatch):
-    """The simulator's tensor cores do not truncate, so this shows planes and order, not a GPU's errors."""
+    """Tests the planes and their order. A GPU's errors differ, because simulated tensor cores do not truncate."""
     rivals = [Contender("bf16x6"), Contender("fp16x3", "fp16x3")]
     some = {name: DISTRIBUTIONS[name] for name in ("normal", "wide", "spiked")}
     monkeypatch.setattr(study, "DISTRIBUTIONS", some)
@@ -188,7 +188,7 @@ def test_study_of_the_cuda_kernels(monkeypatch):
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
 def test_ieee_on_tensor_cores_errs_no_more_than_cublas():
-    """The rule of "ieee". On wide data and short sums one product decides a result, and cuBLAS rounds it once."""
+    """Tests the rule of "ieee". In short sums of wide data one product dominates, and cuBLAS rounds it once."""
     shapes = [(768, 1024, 64), (768, 1024, 512), (768, 1024, 4096)]
     report = run_accuracy("cuda", shapes=shapes, seed=random.getrandbits(32))
     assert report.right, report.wrong_lines()
@@ -257,7 +257,7 @@ def test_a_kernel_that_rejects_short_sums_is_shown(capsys):
     ("arguments", "message"),
     [
         (["--shape", "2x8x8x8"], "shapes are MxNxK"),
-        (["--kernel", "torch"], "is none that is held against torch"),
+        (["--kernel", "torch"], "is no kernel that can be compared with torch"),
         (["--kernel", "wgmma"], "is a kernel of gemm on cuda, not on cpu"),
     ],
 )

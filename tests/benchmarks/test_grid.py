@@ -1,4 +1,4 @@
-"""The preset grid: its problems, operands in turn, means; and all of it on a CPU, with invented times."""
+"""Tests the preset grid: its problems, rotating operands, means, and a run on a CPU with invented times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from studies import grid_means, layers, tables
 from studies.environment import folder_of
 
 SHAPES = {(3, 8, 16): "A model", (64, 64, 64): layers.POWERS, (1, 24, 8): "A model"}
-MICROSECONDS = {"": 4.0}  # by the kernel that ran last; "" is torch
+MICROSECONDS = {"": 4.0}  # the time of each kernel that may run last; "" is torch
 
 
 def test_a_draw_is_repeatable_and_has_every_class_of_both_kinds():
@@ -75,7 +75,7 @@ def invented() -> grid.Bench:
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """Measures tiny problems, without threads that wait for each other."""
+    """Measures tiny problems on one thread, because several would wait for each other."""
     torch.set_num_threads(1)
     monkeypatch.setattr(layers, "problems", lambda: SHAPES)
 
@@ -90,8 +90,8 @@ def run(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("own", [2.0, 8.6], ids=["wins", "is hopeless"])
-def test_all_of_it(run, capsys, monkeypatch, own):
-    """The best own kernel has its times even where it is hopeless: means would be flattering without."""
+def test_a_whole_run(run, capsys, monkeypatch, own):
+    """The best own kernel is timed even if it is hopeless. Otherwise the means would look too good."""
     monkeypatch.setitem(MICROSECONDS, "pipelined", own)
     report = run()
     assert report.right, [each.message for each in report.results if not each.right]
@@ -145,7 +145,7 @@ def test_a_kernel_that_is_wrong_and_one_that_raises(run, monkeypatch):
     )
 
 
-def test_a_problem_that_torch_has_not_leaves_the_others(run, monkeypatch):
+def test_an_error_of_torch_affects_only_its_problem(run, monkeypatch):
     real = torch.matmul
 
     def matmul(a, b, *, out):

@@ -1,4 +1,4 @@
-"""Beside other projects: what is compared, how it is set up, checked and timed."""
+"""Tests comparisons with other projects: the contenders, their set-up, check and timing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def wrong(contender, instance):
 
 @pytest.fixture
 def rivals(monkeypatch):
-    """Rivals that need no compiler: one is not installed, one refuses, one is wrong, one has its own stream."""
+    """Peers that need no compiler: one is not installed, one raises, one is wrong, one has its own stream."""
 
     def elsewhere(contender, instance):
         a, b = instance.operands
@@ -175,7 +175,7 @@ def test_emulated_modes_of_cublas(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *sizes, **more: empty(1))
-    with pytest.raises(RuntimeError, match="emulates nothing"):
+    with pytest.raises(RuntimeError, match="has no emulation"):
         cublas.Emulation("32F_EMULATED_16BFX9", eager=True)
     library.cublasSetEmulationStrategy = answer("strategy")
     library.cublasGemmEx = answer("gemm", 15)

@@ -1,4 +1,4 @@
-"""benchmarks/run.py on a CPU: every preset, small and fast; presets that fail, or for which no time is left."""
+"""Tests benchmarks/run.py on a CPU: small runs of every preset, presets that fail, and presets without time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from render.pages import OF_FILES
 from studies import tables, turns
 from studies.accuracy import read_accuracy
 
-ELSEWHERE = ("tensor_parallel",)  # tests/examples runs it
+ELSEWHERE = ("tensor_parallel",)  # tests/examples runs this
 ALL = [n for n, each in run.PRESETS.items() if "cpu" in each.seconds and n not in ELSEWHERE]
 
 
@@ -41,7 +41,7 @@ def results(tmp_path_factory):
             patch.setattr(f"studies.{module}.BATCHES", 2)
         patch.setattr("fastgemm.bench.cuda_timing.HostTimer.BATCH", 2)
         printed = measure(*ALL, "--first", "1", "--budget", "0.001", out=out).output
-        measure("residues", "--budget", "0.001", out=out)  # all of it is small on a CPU
+        measure("residues", "--budget", "0.001", out=out)  # this is small on a CPU in any case
     (folder,) = out.iterdir()
     read = {
         path.stem: (read_accuracy if path.stem == "accuracy" else read_report) for path in folder.iterdir()
@@ -85,7 +85,7 @@ def test_contenders_are_timed_in_turn_and_checked(results, name):
         assert all(0 < row.component_error < 1e-2 for row in rows)
 
 
-def test_what_only_some_presets_tell(results):
+def test_summaries_of_some_presets(results):
     reports, printed = results
     assert select(reports["invariant"].results, choice="invariant")[0].more == {"same_bits": True}
     symmetric = {row.choice: row.more for row in reports["symmetric"].results}
@@ -96,7 +96,7 @@ def test_what_only_some_presets_tell(results):
     assert {"import fastgemm", "first transpose"} < {row.kernel for row in reports["first_product"].results}
     for text in ("fastgemm.matmul, compiled", "16 in a call", "ns a product", "ns a call", "ns, in turn"):
         assert text in printed
-    for name in ("host", "overhead"):  # in each a line for two types and three numbers of rows
+    for name in ("host", "overhead"):  # each has lines for two types and three numbers of rows
         assert len(turns.lines(reports[name].results)) == 6 * len(turns.WAYS)
         assert tables.turns_table(reports[name]).wide.row_count == 6 * len(turns.WAYS)
 
@@ -112,7 +112,7 @@ def test_pages_can_show_what_was_measured(results):
 
 
 def test_residues(results):
-    """Besides times, errors are measured, and whether integers are exact."""
+    """The preset measures times and errors, and checks that integers are exact."""
     rows = results[0]["residues"].results
     for row in rows:
         assert row.seconds or all(0 < error < 50 for error in row.more["errors"]), row
@@ -178,7 +178,7 @@ def test_ratios_beside_the_baseline():
     assert {*rows["own"].more["over"]} == {"other"} and not rows["other"].more and not rows["torch"].more
 
 
-def test_a_problem_that_fails_leaves_the_others():
+def test_an_error_affects_only_its_problem():
     def contest(device, good):
         return Contest(
             {"own": (lambda: torch.eye(2)) if good else lambda: no_product(0)}, (2, 2, 2), "float32"
@@ -223,7 +223,7 @@ def test_two_builds_share_a_file(tmp_path, monkeypatch):
 
 @pytest.fixture
 def few(monkeypatch):
-    """Presets that take no time; tests replace what they measure."""
+    """Presets that take no time. Tests replace their measurements."""
 
     def fine(settings):
         environment = {"device_type": "cuda", "device": "NVIDIA H100"}
@@ -242,11 +242,11 @@ def test_presets_share_the_minutes(few, tmp_path):
     measure("--minutes", "0.25", out=tmp_path)
     assert files(tmp_path) == [f"h100/{name}.json" for name in ("first", "second", "third")]
     shares = [read_report(tmp_path / file).method["seconds"] for file in files(tmp_path)]
-    assert shares[0] == pytest.approx(5, rel=0.1) and shares[2] == 10, "what the first ones leave"
+    assert shares[0] == pytest.approx(5, rel=0.1) and shares[2] == 10, "the time that the first presets leave"
     assert "not measured: first second third" in measure("--minutes", "0.01", out=tmp_path).output
 
 
-def test_what_goes_wrong_in_a_preset_leaves_the_others(few, tmp_path):
+def test_an_error_in_a_preset_affects_no_other_preset(few, tmp_path):
     few["first"] = Preset({"cpu": 1.0}, lambda settings: no_product(settings))
     report = Report("x", {"device_type": "cuda", "device": "GPU 7"}, {}, [Measurement(right=False)])
     few["second"] = Preset({"cpu": 1.0}, lambda settings: report)
@@ -269,4 +269,4 @@ def test_usage(tmp_path):
     assert "peers is not for --device cpu" in measure("peers", out=tmp_path, code=2).output
     assert "Invalid value" in measure("fast", out=tmp_path, code=2).output
     measure("portable", "--budget", "0.001", "--raw", out=tmp_path)
-    assert '"samples": [' in next(tmp_path.rglob("portable.json")).read_text()
+    assert '"samples":[' in next(tmp_path.rglob("portable.json")).read_text()

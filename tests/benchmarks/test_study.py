@@ -1,4 +1,4 @@
-"""The comparisons of many problems with torch that the pages show: presets, limits, outliers and means."""
+"""Tests the pages' comparisons of many problems with torch: presets, limits, outliers and means."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_every_case_of_weak_spots_runs_checked_and_named():
     assert all(share["problems"] for share in report.summary["default_of_best"].values())
 
 
-def test_what_bounds_a_skinny_product_is_a_plain_read_where_there_is_one(monkeypatch):
+def test_a_plain_read_bounds_a_skinny_product_if_it_can_run(monkeypatch):
     instance = instantiate(Gemm(2, 30, 20), in_bytes=True)
     monkeypatch.setattr(Instance, "device", "cuda")
     study = Study(Session("cpu"))
@@ -128,12 +128,12 @@ def test_a_plain_read_is_faster_than_a_copy():
     assert times[0] < times[1]
 
 
-def test_level_none_is_held_against_the_better_of_own_and_library():
+def test_level_none_is_compared_with_the_better_of_own_and_library():
     seconds = {"level 6": 2.0, "fastest": 4.0, "torch": 3.0}
     rows = [Measurement(kernel=n, group="g", choice=n, seconds=Summary.of([s])) for n, s in seconds.items()]
     assert default_means(rows) == {"g": {"share": 0.5, "least": 0.5, "problems": 1}}
     rows[2].role = "baseline"
-    assert default_means(rows[1:]) == {}, "nothing to choose from"
+    assert default_means(rows[1:]) == {}, "no other kernel was timed"
     assert default_means(rows[:2])["g"]["share"] == 0.5, "no library has this product"
 
 
@@ -164,7 +164,7 @@ def test_random_problems_are_summed_up():
 
 
 def gemm_ex_of_the_manual(handle, op_a, op_b, m, n, k, alpha, a, _, lda, b, __, ldb, beta, c, *type_and_ldc):
-    """A substitute for cublasGemmEx with int8: C = alpha op(A) op(B) + beta C, all column-major."""
+    """Replaces cublasGemmEx with int8: C = alpha op(A) op(B) + beta C, all column-major."""
 
     def stored(address, rows, columns, ld):
         raw = (ctypes.c_int8 * (ld * columns)).from_address(address)

@@ -1,4 +1,4 @@
-"""The output of presets in terminals of several widths."""
+"""Tests the output of presets in terminals of several widths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def printed(part, width: int) -> str:
 
 @pytest.mark.parametrize("width", (60, *WIDTHS))
 def test_host_times_have_whole_names_and_figures(width):
-    """The layers of a model; the names of the ways to call them have up to 50 letters."""
+    """Tests the table of a model's layers. The names of the ways to call them have up to 50 letters."""
     report = read_report(Path(__file__).parents[2] / "benchmarks" / "results" / "h100" / "overhead.json")
     for table in (tables.overhead_table(report), tables.turns_table(report)):
         lines = printed(table, width).splitlines()
@@ -35,7 +35,7 @@ def test_host_times_have_whole_names_and_figures(width):
         assert line.way in text
 
 
-def test_nothing_is_cut_of_errors():
+def test_error_tables_are_not_cut():
     result = CliRunner().invoke(accuracy.main, ["--shape", "8", "--device", "cpu"], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     assert "…" not in result.stdout and max(map(len, result.stdout.splitlines())) <= 80

@@ -1,4 +1,4 @@
-"""Seconds that problems share, and calls back to back on a GPU."""
+"""Tests how problems share a time limit, and how a GPU's calls are timed back to back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_pace_gives_later_problems_what_earlier_ones_leave(monkeypatch):
 
 
 class FakeClock:
-    """A fake GPU that takes a given time for each call, with the answers of torch and the sensors."""
+    """A fake GPU with a given time for each call. It replaces torch's functions and the sensors."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -46,7 +46,7 @@ class FakeClock:
         return self.now - start
 
     def joules(self) -> float:
-        return 400 * self.now  # an energy counter that says 400 W
+        return 400 * self.now  # the energy counter of a GPU at 400 W
 
     def since(self, start: float) -> dict:
         return {"power_w": 500.0}

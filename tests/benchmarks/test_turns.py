@@ -1,4 +1,4 @@
-"""Host time of the layers of a model in turn: what is measured, and that it sees decisions made anew."""
+"""Tests the host time of a model's layers in turn. The measurement must show decisions that are made again."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ LAYERS = 6
 
 @pytest.fixture
 def few_samples(monkeypatch):
-    """Two batches of two turns."""
+    """Measures only two batches of two turns."""
     monkeypatch.setattr(turns, "BATCHES", 2)
     monkeypatch.setattr(turns.TurnTimer, "BATCH", 2)
 
 
 def measured_with(monkeypatch, product, inside=contextlib.nullcontext, device="cpu"):
-    """One more way of calling, beside torch."""
+    """Measures one further way of calling and torch."""
     ways = {turns.BASELINE: turns.WAYS[turns.BASELINE], "other": turns.Way(product, inside)}
     monkeypatch.setattr(turns, "WAYS", ways)
     monkeypatch.setattr(turns, "ROWS", (8,))
     monkeypatch.setattr(turns, "DTYPES", (torch.float32,))
-    torch.set_num_threads(1)  # two that wait for each other lose milliseconds where processes share the cores
+    torch.set_num_threads(1)  # several threads lose milliseconds if other processes use the cores
     return turns.measure_turns(device, batches=5)
 
 
@@ -36,7 +36,7 @@ def measured_with(monkeypatch, product, inside=contextlib.nullcontext, device="c
 def test_every_way_type_and_number_of_rows(few_samples, device, monkeypatch):
     monkeypatch.setattr(turns, "ROWS", (1, 8))
     monkeypatch.setattr(turns, "DTYPES", (torch.float32,))
-    torch.set_num_threads(1)  # two that wait for each other lose milliseconds where processes share the cores
+    torch.set_num_threads(1)  # several threads lose milliseconds if other processes use the cores
     rows = turns.measure_turns(device)
     assert all(row.right for row in rows), [row.message for row in rows if not row.right]
     found = turns.lines(rows)
@@ -87,8 +87,8 @@ def test_the_context_is_entered_once_a_batch_and_not_timed(monkeypatch):
     rows = measured_with(monkeypatch, torch.matmul, slow_to_enter)
     line = next(line for line in turns.lines(rows) if line.way == "other")
     assert len(entered) > 2 * (1 + LAYERS)
-    assert line.in_turn < 40e6 / (turns.TurnTimer.BATCH * LAYERS)  # as if a batch had taken 40 ms
+    assert line.in_turn < 40e6 / (turns.TurnTimer.BATCH * LAYERS)  # simulates a batch of 40 ms
     assert (
         turns.TurnTimer.BATCH * LAYERS * 6 < 1024
-    )  # launches that a GPU's queue holds; a product has up to six
+    )  # a GPU's queue holds this many launches; a product has up to six
     assert HostTimer.BATCH != turns.TurnTimer.BATCH

@@ -1,4 +1,4 @@
-"""The command line: what it prints and writes, and its exit codes."""
+"""Tests the command line: its output, its files and its exit codes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ CPU_NAMES = {op: {row.name for row in fastgemm.kernels(op, "cpu")} for op in ("g
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs a command, those that measure with the shortest samples."""
+    """Runs a command. Commands that measure use the shortest samples."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastgemm.cli.options.best_device", lambda: "cpu")  # test_cuda.py has the GPU's
+    monkeypatch.setattr("fastgemm.cli.options.best_device", lambda: "cpu")  # the GPU's: test_cuda_tuning.py
 
     def invoke(command: str, code: int = 0):
         words = command.split()
@@ -89,7 +89,7 @@ def test_ladder_json_on_stdout_is_only_json(run, quick):
     assert json.loads(run("ladder --op add --size 16 --json - --plot x.svg").stdout)["results"]
 
 
-def test_what_is_wrong_is_said(run, wrong_kernel, quick):
+def test_wrong_results_are_named(run, wrong_kernel, quick):
     result = run("ladder --op gemm --size 16 --json r.json --plot r.svg", code=1)
     assert "WRONG" in result.stdout
     assert "kernel blocked" in result.stderr and "elements wrong" in result.stderr
@@ -115,7 +115,7 @@ def test_a_run_that_fails_exits_with_1(run, monkeypatch, target, error, message)
 
 
 class Asked(Exception):
-    """What a command was about to do."""
+    """Raised in place of a command's work, with the work's arguments."""
 
 
 SHAPES = {
@@ -138,14 +138,14 @@ def test_one_grammar_of_shapes(command, op, monkeypatch):
     options = [op] if command == "explain" else ["--op", op, "--device", "cpu", "--json", "-"]
     for shape, sizes in SHAPES[op].items():
         if command == "explain" and len(sizes) > len(SHAPES[op]["16"]):
-            continue  # it has no batches
+            continue  # the op has no batches
         for words in ([shape], shape.split()):
             result = CliRunner().invoke(main, [command, "--shape", *words, *options])
             assert isinstance(result.exception, Asked), result.output
             assert result.exception.args == (sizes,), words
 
 
-def test_shapes_stand_apart(run):
+def test_several_shapes_may_be_given(run):
     run("bench --shape 8 9 10 --shape=4x5 6 --shape 7 --json b.json")
     rows = select(read_report(Path("b.json")).results, role="baseline")
     assert [row.label for row in rows] == ["8x9x10", "4x5x6", "7x7x7"]
@@ -200,12 +200,12 @@ OF_CUDA = [row for row in fastgemm.kernels(device="cuda") if row.name not in CPU
 def test_without_a_gpu_a_cuda_kernel_is_sent_to_the_simulator(run, row, monkeypatch):
     text = run(f"bench --op {row.op} --kernel {row.name}", code=2).stderr
     assert "--device cuda" not in text and f"a kernel of {row.op} on cuda, not on cpu; " in text
-    if row.level == 7 or row.dtypes == ("int16",):  # a library's, and a type that no command takes
+    if row.level == 7 or row.dtypes == ("int16",):  # a library's kernel, and a type that no command takes
         assert text.endswith("; torch sees no CUDA device\n")
         return
     command = text.split("; fastgemm ")[-1].removesuffix(" simulates it\n")
     assert command.startswith(f"explain {row.op} ")
-    monkeypatch.setattr(symbols, "_tool", lambda: None)  # looking up lines takes longer than all else
+    monkeypatch.setattr(symbols, "_tool", lambda: None)  # looking up source lines would take most of the time
     run(f"{command} --shape 80")
 
 
@@ -250,7 +250,7 @@ def test_bench_tune_remembers(run):
 
 def test_info_ends_with_what_level_none_does_and_what_to_do_next(run):
     lines = run("info").stdout.splitlines()
-    assert len(lines) <= 40  # all but the end may scroll out of a small terminal
+    assert len(lines) <= 40  # in a small terminal only the end may remain visible
     can, rows = sum(row.available for row in fastgemm.kernels()), len(fastgemm.kernels())
     assert lines[-1] == f"fastgemm info --kernels: all {rows} kernels, of which {can} can run here"
     end = "\n".join(lines[lines.index("") :])

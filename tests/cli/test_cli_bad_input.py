@@ -1,4 +1,4 @@
-"""For every command line and every failure of the system the exit code is 0, 1 or 2, without a traceback."""
+"""Every command line and every failure of the system must give exit code 0, 1 or 2, without a traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from processes import run_forked
 FULL = "/dev/full"
 needs_full = pytest.mark.skipif(not os.path.exists(FULL), reason="there is no /dev/full")
 
-# Each command in its quickest form. What a test adds stands behind, and so goes before what is here.
+# Each command in its quickest form. Tests append options, which override these.
 QUICK = {
     "ladder": ["--op", "add", "--size", "8", "--budget", "0.001", "--no-files", "--device", "cpu"],
     "bench": ["--op", "add", "--shape", "4x4", "--budget", "0.001", "--device", "cpu"],
@@ -68,7 +68,7 @@ def folder(tmp_path, monkeypatch, quick):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop").symlink_to("loop")
-    # Some of the values are good: fastgemm tune would measure the processor for as many seconds.
+    # Some values are valid. fastgemm tune would then measure the processor for that many seconds.
     monkeypatch.setattr("fastgemm._tune.cpu.collect", lambda *_: [])
     return tmp_path
 
@@ -145,7 +145,7 @@ def test_bad_values_of_every_argument(command, argument):
         ("explain", "--compare", "8", 2),
         ("explain", "--kernel", "", 2),
         ("explain", "--precision", "", 2),
-        ("ladder", "--size", str(2**35), 1),  # more than there is memory
+        ("ladder", "--size", str(2**35), 1),  # more than the memory
         ("ladder", "--size", str(2**40), 1),  # more elements than can be counted
     ],
 )
@@ -157,7 +157,7 @@ def test_what_is_refused_before_it_runs(command, option, value, code):
 @given(
     name=st.text(
         st.characters(exclude_characters="/\x00", exclude_categories=["Cs"])
-        | st.integers(0xDC80, 0xDCFF).map(chr),  # a byte that is no UTF-8, as Python has it
+        | st.integers(0xDC80, 0xDCFF).map(chr),  # Python's form of a byte that is no UTF-8
         min_size=1,
         max_size=20,
     )
@@ -177,14 +177,14 @@ def test_a_file_of_any_name_is_written_and_named(name, tmp_path):
 
 
 def separately(*arguments: str, before: str = "", **environment: str) -> subprocess.CompletedProcess:
-    """Runs the command in a separate process, which ends like a user's."""
+    """Runs the command in a separate process, which ends as it does for a user."""
     words = ["fastgemm", *arguments]
     start = f"sys.argv = {words!r}; runpy.run_module('fastgemm', run_name='__main__', alter_sys=True)"
     return run_forked(f"import io, os, resource, runpy, sys; {before}; {start}", **environment)
 
 
 TO_FULL = f"os.dup2(os.open({FULL!r}, os.O_WRONLY), 1)"
-# Like python -u: output is unbuffered, so nothing is left to write at the end.
+# As with python -u, output is unbuffered, so nothing remains to be written at the end.
 UNBUFFERED = "sys.stdout = io.TextIOWrapper(open(1, 'wb', 0, closefd=False), write_through=True)"
 NO_READER = "reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1)"
 AT_MOST_A_BLOCK = "resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))"
@@ -196,7 +196,7 @@ def test_no_standard_output_at_all():
     assert b"Traceback" not in done.stderr and done.returncode in (0, 1)
 
 
-def test_what_is_not_about_output_keeps_its_name(monkeypatch):
+def test_errors_not_about_output_keep_their_type(monkeypatch):
     from fastgemm.cli import info
 
     def fail() -> None:
@@ -232,13 +232,13 @@ def test_a_full_disk_is_named(command, option, folder):
         (AT_MOST_A_BLOCK, ["info", "--json"]),
     ],
 )
-def test_a_stdout_that_takes_no_more(before, arguments):
+def test_a_full_stdout_is_named(before, arguments):
     reason = "File too large" if before == AT_MOST_A_BLOCK else "No space left on device"
     done = separately(*arguments, before=before)
     assert (done.returncode, done.stderr) == (1, f"Error: cannot write stdout: {reason}\n")
 
 
-def test_what_was_forgotten_cannot_be_said(monkeypatch):
+def test_forget_with_a_full_stdout(monkeypatch):
     def full(*_, **__) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -247,14 +247,14 @@ def test_what_was_forgotten_cannot_be_said(monkeypatch):
     assert run("tune", "--forget").stderr == "Error: cannot write stdout: No space left on device\n"
 
 
-def test_a_reader_that_has_seen_enough():
+def test_a_closed_pipe_is_no_error():
     done = separately("info", before=NO_READER)
     assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_what_stdout_cannot_encode():
     for arguments in (["info"], ["explain", *QUICK["explain"]]):
-        ascii_only = "sys.stdout.reconfigure(encoding='ascii')"  # as by PYTHONIOENCODING
+        ascii_only = "sys.stdout.reconfigure(encoding='ascii')"  # the effect of PYTHONIOENCODING
         done = separately(*arguments, before=ascii_only, FASTGEMM_CACHE_DIR="cache\udcff")
         assert done.returncode == 0, done.stderr
 
@@ -286,7 +286,7 @@ def test_out_of_memory_while_timing_or_before_names_the_problem(monkeypatch):
     def short_of_memory(a, b, **options):
         if options.get("kernel") == "packed":
             calls.append(a)
-            if len(calls) > 1:  # the check had the memory that samples lack
+            if len(calls) > 1:  # the memory sufficed for the check, but not for the samples
                 raise OUT_OF_MEMORY
         return real(a, b, **options)
 
@@ -299,7 +299,7 @@ def test_out_of_memory_while_timing_or_before_names_the_problem(monkeypatch):
     assert said in run(*command).stderr
 
 
-def test_wrong_results_and_failures_stand_apart(monkeypatch):
+def test_wrong_results_and_failures_are_listed_separately(monkeypatch):
     real = problems.ops.matmul
 
     def faulty(a, b, **options):

@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command that measures for long."""
+"""Tests that Ctrl-C ends every command that measures for a long time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the
 print("ready", flush=True)
 main(%r.split())
 """
-# This takes much longer than the signal needs to arrive. A Python that is already ending would die silently
-# by the signal.
+# These commands run much longer than the signal needs to arrive. If Python were already ending, the signal would
+# end it without a message.
 LONG = {
     "bench": "bench --shape 6000 --level 1 --device cpu --no-check",
     "tune": "bench --shape 4096 --dtype int64 --dtype int32 --tune --budget 60 --device cpu",

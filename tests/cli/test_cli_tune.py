@@ -1,4 +1,4 @@
-"""``fastgemm tune``, and the lines of ``fastgemm info`` about devices."""
+"""Tests ``fastgemm tune``, and the lines of ``fastgemm info`` about devices."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gpu(monkeypatch):
 
 @pytest.fixture
 def cpu(monkeypatch):
-    """Of a machine without a GPU."""
+    """The answers of a machine without a GPU."""
     found = FakeCpu(factors={"pipelined": 1.4})
     monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
     monkeypatch.setattr(_tune, "cpu_at_hand", lambda: found.target)
@@ -134,7 +134,7 @@ def test_tune_without_scipy(run, gpu, monkeypatch):
 
 @pytest.fixture
 def one_gpu(gpu, monkeypatch):
-    """torch sees the GPU that is not there."""
+    """Makes torch report a GPU that does not exist."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA Test")
@@ -160,20 +160,20 @@ def test_info_of_a_gpu_that_was_not_measured(run, one_gpu):
     for part in (
         f"{one_gpu.name}: compute capability 8.0, 1.41 GHz, 40 MiB of L2, 2039 GB/s",
         "portable path",
-        "measured predicted: nothing was measured of this GPU",
-        "level=None own kernels where they beat what the library cannot; else torch",
+        "measured predicted: this GPU was not measured",
+        "level=None kernels of fastgemm where they are predicted to beat the library for certain; else torch",
         "next fastgemm tune measures this GPU, in two minutes",
         "fastgemm ladder --device cpu times every level beside torch; fastgemm tune --device cpu measures",
         f"; {known.ON_A_CPU} --device cpu",
     ):
         assert part in text
-    # This is the end.
+    # The output ends here.
     assert text.index("fastgemm ladder --device cpu") < text.index("fastgemm tune measures")
     one_gpu.properties |= {"capability": 90, "wgmma": True}
     text = lines_of(run)
     assert "compute capability 9.0" in text and "wgmma" in text
     assert "measured: constants and library measured on an H200, scaled to this GPU" in text
-    assert "next fastgemm tune measures this very GPU, in two minutes" in text
+    assert "next fastgemm tune measures exactly this GPU, in two minutes" in text
     one_gpu.properties |= {"capability": 0}
     assert "no kernel of this build runs on it" in lines_of(run)
 
@@ -198,8 +198,8 @@ def test_info_says_whether_the_processor_was_measured(run):
     try:
         _introspect.set_cpu(ZEN4 | {"l2": 5 << 18})
         text = lines_of(run)
-        assert "predicted: nothing was measured of this family of processors" in text and "(zen4)" in text
-        assert "own kernels where they are predicted to be 24 % faster than torch" in text
+        assert "predicted: this family of processors was not measured" in text and "(zen4)" in text
+        assert "kernels of fastgemm where they are predicted to be 24 % faster than torch" in text
         assert "fastgemm tune measures this processor, in two minutes" in text and known.ON_A_CPU in text
         _introspect.set_cpu(ZEN4)
         text = lines_of(run)
@@ -213,7 +213,7 @@ def test_info_says_whether_the_processor_was_measured(run):
 
 
 def test_info_says_what_level_none_takes(run, monkeypatch):
-    """On a processor without a table: products by prediction, transposes and sums by the highest level."""
+    """On a processor without a table, products are predicted; transposes and sums use the highest level."""
     rows = {row["op"]: row for row in json.loads(run("info", "--json").stdout)["kernels"] if own_on_cpu(row)}
     try:
         _introspect.set_cpu({"model": "Another-1-2-avx2"})

@@ -1,4 +1,4 @@
-"""Tables of the command line in terminals of 80, 100 and 160 columns: nothing is cut."""
+"""Tests that no table is cut off in terminals of 80, 100 and 160 columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def printed(part, width: int) -> str:
     return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
 
 
-def test_a_narrow_table_of_bench_has_its_figures_below_what_they_are_of():
+def test_a_narrow_bench_table_has_figures_below_their_labels():
     shown = {width: printed(tables.bench_table(ROWS), width) for width in WIDTHS}
     assert shown[80] == NARROW
     assert shown[100] == NARROW.replace("─" * 80, "─" * 100)

@@ -1,4 +1,4 @@
-"""Compares the chosen kernels with measurements. Predictions need no GPU, only the description of one."""
+"""Compares the chosen kernels with measurements. Predictions need only the description of a GPU, but no GPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fit_costs import DATA, H200
 from reference import assert_right, expected_gemm, needs_simulator
 
 pytestmark = needs_simulator
-# Chosen / best, on average over the measured points of a series: of level 6 beside its own rows, of level=None
-# beside everything.
+# Limits of chosen / best time, on average over the measured points of a series: for level 6 among its own rows,
+# and for level=None among all rows.
 LEVEL_6, FREE = 1.025, 1.04
 
 
@@ -43,8 +43,8 @@ def test_what_is_picked_was_measured_to_be_fast(file, wgmma):
         ("float32", 8, 14336, 4096, "bf16x6_fused"),
     ],
 )
-def test_weights_are_read_by_what_reads_fastest_on_an_h100(dtype, m, n, k, kernel):
-    """No row is predicted to reach more of the bandwidth (3.35 TB/s) than was measured."""
+def test_an_h100_reads_weights_by_the_fastest_kernel(dtype, m, n, k, kernel):
+    """No row is predicted to reach more bandwidth than was measured (of 3.35 TB/s)."""
     h100 = {"capability": 90, "multiprocessors": 132, "number": 0}
     found = _introspect.predictions((dtype, "ieee", 1, m, n, k, False, True), h100)
     assert found[0][0] == kernel
@@ -67,7 +67,7 @@ def level_6(precision: str, batch: int, m: int, n: int, k: int) -> str:
 
 @pytest.mark.parametrize("gpu", ["H200", "RTX 4090"])
 def test_short_sums_of_float32(gpu):
-    """bf16x6 rejects them; products of less than IEEE precision go by their planes."""
+    """bf16x6 rejects short sums. Products of lower precision than IEEE use the kernel of their planes."""
     exact = {"direct", "batched", "narrow", "bf16x6_fused"}
     with fastgemm.simulate("H200"):
         assert level_6("ieee", 1, 2048, 2048, 2048) == "bf16x6"

@@ -1,4 +1,4 @@
-"""The kernel table, the choice among its rows, and the reproducibility of what they compute."""
+"""Tests the kernel table, the choice among its rows, and that results are reproducible."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_rows_are_unique_and_in_order():
     assert places == sorted(places)
 
 
-# Every level of the CPU takes every dtype. On a GPU level 7 is the library, which has no int32 product. On a
-# CPU torch has no product of uint8 or int16 with a wider result.
+# Every level of the CPU takes every dtype. On a GPU, level 7 is the library, which has no int32 product. On a CPU,
+# torch has no product of uint8 or int16 with a wider result.
 LEVELS = {"cpu": {*range(1, 8)}, "cuda": {*range(1, 7)}}
 WITHOUT_LIBRARY = (torch.uint8, torch.int16)
 
@@ -122,7 +122,7 @@ def test_level_7_and_none_choose_alike(dtype):
 
 @every_device
 def test_a_decision_is_made_once(device):
-    """Many shapes alternate, like the layers of a model; most sizes are multiples of 64."""
+    """Many shapes alternate, like the layers of a model. Most sizes are multiples of 64."""
     sizes = [(m, n, k) for m in (1, 8, 64, 128) for n in range(64, 641, 64) for k in range(64, 513, 64)]
     operands = {(m, k): torch.zeros(m, k) for m, _, k in sizes} | {
         (k, n): torch.zeros(k, n) for _, n, k in sizes
@@ -137,13 +137,13 @@ def test_a_decision_is_made_once(device):
     tuning.clear_cache()
     assert multiply_all() == len(sizes)
     assert multiply_all() == 0
-    tuning.clear_cache()  # what was measured in the meantime may change every choice
+    tuning.clear_cache()  # measurements since then may change every choice
     assert multiply_all() == len(sizes)
 
 
 @every_device
 def test_a_row_to_add_and_a_matrix_are_two_decisions(device):
-    """Libraries take the row and refuse the matrix; the calls alternate."""
+    """Libraries can add the row but not the matrix. The calls alternate."""
     a, b = (torch.randn(64, 64).bfloat16() for _ in range(2))
     tuning.clear_cache()
     before = _introspect.decisions_made()
@@ -220,7 +220,7 @@ def test_calls_never_measure(no_measurements, monkeypatch):
 
 
 def test_the_torch_row_is_left_out_of_ieee_while_torch_computes_fp32_in_less(no_measurements):
-    """torch.backends can lower the precision of torch's own fp32 products; those asked for as IEEE stay so."""
+    """torch.backends can lower the precision of torch's fp32 products. Products in "ieee" must not change."""
     a, b = torch.rand(256, 256), torch.rand(256, 256)
     exact = a.double() @ b.double()
     tuning._remember(tuning.gemm_key(a, b), "torch")
@@ -257,7 +257,7 @@ def test_same_bits_on_every_call(device, kernel, dtype, count):
                 shifted = torch.empty(m * k + 3, dtype=dtype)[3:].view(m, k).copy_(a)
                 if not is_library(
                     "gemm", device, kernel
-                ):  # their order of summation may depend on the alignment
+                ):  # the order of summation may depend on the alignment
                     results.append(fastgemm.matmul(shifted, b, **choice))
                 assert all(torch.equal(results[0], r) for r in results)
 
@@ -292,7 +292,7 @@ def test_calls_from_several_python_threads_at_once(device):
 
 
 def busy_threads(call) -> int:
-    """The number of threads that work while ``call`` is repeated: at least a sixth as much as the busiest."""
+    """The number of threads that work while ``call`` repeats, at least a sixth as much as the busiest thread."""
 
     def ticks() -> dict[str, int]:
         files = Path("/proc/self/task").glob("*/stat")
@@ -322,11 +322,11 @@ PARALLEL = {
 
 @pytest.mark.parametrize("name", PARALLEL)
 def test_torch_set_num_threads_holds(name):
-    a = torch.randn(2048, 2048)  # short calls are over before a second thread has a core
+    a = torch.randn(2048, 2048)  # short calls end before a second thread gets a core
     call = PARALLEL[name]
     for count in (1, 2):
         with threads(count):
             found = [busy_threads(lambda: call(a))]
-            while found[-1] < count and len(found) < 5:  # another process may have had the second core
+            while found[-1] < count and len(found) < 5:  # another process may have used the second core
                 found.append(busy_threads(lambda: call(a)))
             assert found[-1] == count, found

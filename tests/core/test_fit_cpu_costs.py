@@ -1,4 +1,4 @@
-"""benchmarks/fits/fit_cpu_costs.py: what it measures here, and what it writes of what was measured."""
+"""Tests benchmarks/fits/fit_cpu_costs.py: its measurements on this machine, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from studies.environment import folder_of
 
 @pytest.fixture
 def short(tmp_path, monkeypatch):
-    """Products of little work, and no files of this repository."""
+    """Uses small products, and a temporary folder instead of the repository's files."""
     monkeypatch.setattr(fit_cpu_costs, "MOST_WORK", 2**18)
     monkeypatch.setattr(fit_cpu_costs, "MOST_LARGE_WORK", 2**19)
     monkeypatch.setattr(fit_cpu_costs, "SLOW_IN_TORCH", ())
@@ -28,7 +28,7 @@ def test_it_measures_every_kernel_that_takes_any_product(short):
     for point in found:
         problem = fit_cpu_costs.problem_of(point)
         predicted = {name for name, _ in _introspect.cpu_predictions(problem, point["threads"])}
-        assert {*point["seconds"]} == predicted, "no shortcut of some products alone"
+        assert {*point["seconds"]} == predicted, "except shortcuts, which take only some products"
         assert min(point["seconds"].values()) > 0
     large = [point for point in found if min(point[size] for size in ("m", "n", "k")) >= 64]
     assert len(large) >= 2 * 3 and {p["batch"] > 1 for p in found} == {True, False}

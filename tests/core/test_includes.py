@@ -1,4 +1,4 @@
-"""Checks which folders of csrc include each other: dependencies point one way."""
+"""Checks that the includes between the folders of csrc point in one direction."""
 
 import re
 from graphlib import TopologicalSorter
@@ -15,7 +15,7 @@ OWN = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FOREIGN = re.compile(r"^\s*#\s*include\s*<((?:torch|ATen|c10|nanobind)/[^>]+|Python\.h)>", re.MULTILINE)
 INCLUDES = {str(path.relative_to(CSRC)): OWN.findall(path.read_text(encoding="utf-8")) for path in SOURCES}
 
-# Each folder, and those that it may include. core and strategies know kernels only through the table.
+# Each folder, and the folders that it may include. core and strategies use kernels only through the table.
 MAY_INCLUDE = {
     "core": set(),
     "strategies": {"core"},
@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "torch": {"core", "cuda", "library", "strategies"},
     "python": {"core", "cpu", "cuda", "library", "simt", "torch"},
 }
-# On the host the simulator stands in for CUDA, whose headers cuda/device includes on the device.
+# cuda/device includes CUDA's headers on the device, and the simulator's headers on the host.
 HOST_SIDE = {"simt/matrix.h", "simt/platform.h", "simt/wgmma.h"}
 
 

@@ -1,4 +1,4 @@
-"""A rung is read in one sitting: its file, and the headers that no rung before it has shown."""
+"""Tests that a rung can be read in one sitting: its file, and the headers that no earlier rung includes."""
 
 import re
 from functools import cache
@@ -9,7 +9,7 @@ from pages import ROOT
 
 CSRC = ROOT / "csrc"
 LADDER = CSRC / "cuda/gemm/ladder"
-# As they are read.
+# In reading order.
 ORDER = (
     *("level1_naive", "level2_tiled", "level3_thread_tile", "level4_vectorized"),
     *("pitfall_float4_padded65", "pitfall_double_buffer", "level5_cp_async", "level5_producer_warp"),
@@ -17,13 +17,13 @@ ORDER = (
     *("level6_wgmma_boxes", "level6_wgmma_wide", "level6_wgmma_deep"),
     *("level6_wgmma_overlapped", "level6_wgmma_setmaxnreg", "level6_wgmma_fused"),
 )
-MOST_LINES = 150  # of a rung: three screens of 50 lines
-# New lines in one sitting: an hour and a half at 400 lines an hour, the most at which reviewers still find what
-# there is to find (Cohen, Best Kept Secrets of Peer Code Review, 2006).
+MOST_LINES = 150  # lines of a rung: three screens of 50 lines
+# New lines in one sitting: one and a half hours at 400 lines an hour. Faster reviewers overlook faults (Cohen,
+# Best Kept Secrets of Peer Code Review, 2006).
 MOST_NEW = 600
-# The first rung brings the vocabulary of all: what a problem is, types, launches. wmma shares the main loop of
-# mma_sync (parts/line_tile.cuh), since a plainer one has half the rate, and device/wmma.cuh, which has the
-# simulator's fragments beside CUDA's.
+# The first rung includes what all rungs use: the problem, types, launches. wmma includes the main loop of mma_sync
+# (parts/line_tile.cuh), because a simpler loop has half the rate, and device/wmma.cuh, which defines the
+# simulator's fragments besides CUDA's.
 MORE_NEW = {"level1_naive": 950, "level6_wmma": 900}
 
 
@@ -33,7 +33,7 @@ def lines(file: Path) -> int:
 
 @cache
 def headers(file: Path) -> frozenset[Path]:
-    """What the file includes, and what that includes; csrc/simt stands in for the GPU's own headers."""
+    """All headers that the file includes, directly or indirectly, without csrc/simt, which replaces CUDA's."""
     names = re.findall(r'^#include "(.+)"', file.read_text(), re.MULTILINE)
     direct = {CSRC / name for name in names if not name.startswith("simt/")}
     return frozenset(direct).union(*map(headers, direct))
@@ -67,6 +67,6 @@ def test_a_rung_begins_with_the_command_that_runs_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", ORDER)
 def test_one_rung_alone_has_the_epilogue_of_a_layer(name: str) -> None:
-    """A pass follows on the others (parts/finish.cu)."""
+    """After the other rungs, a separate pass applies the epilogue (parts/finish.cu)."""
     speaks = re.search(r"epilogue|bias|activation", rung(name).read_text())
     assert bool(speaks) == (name == "level6_wgmma_fused")

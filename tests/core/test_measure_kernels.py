@@ -1,5 +1,5 @@
-"""benchmarks/fits/measure_kernels.py --again without a GPU: which times are kept or removed, and the file's
-contents."""
+"""Tests benchmarks/fits/measure_kernels.py --again without a GPU: which times it keeps and removes, and the file
+that it writes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_kernels_that_changed_are_timed_again(again):
     asked = []
 
     def measure(problems, budget, only):
-        asked.append((problems, only))  # in float64 the kernel is far behind now
+        asked.append((problems, only))  # in float64 the kernel is now far slower
         return [point("float32", "NN", dmma=9e-6)] if "float32" in problems else []
 
     head, times = again(measure, "--kernel", "dmma")

@@ -1,4 +1,4 @@
-"""The tables that level=None reads: how they are measured and written, and what they say."""
+"""Tests the tables that level=None reads: their measurement, their C++ source, and the choices from them."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def gpu_point(**seconds):
     return {"op": "gemm", "dtype": "float32", **sizes, "seconds": seconds}
 
 
-def test_a_gpu_leaves_the_library_where_that_pays():
+def test_a_gpu_prefers_the_library_unless_another_kernel_is_clearly_faster():
     def winner(**seconds):
         return static_tables.gpu_winner(gpu_point(**seconds))
 
     assert winner(torch=1e-4, own=0.995e-4) == "torch"
     assert winner(torch=1e-4, own=0.98e-4) == "own"
-    assert winner(torch=1e-5, own=0.985e-5) == "torch"  # so short a time is noisy
+    assert winner(torch=1e-5, own=0.985e-5) == "torch"  # such a short time is noisy
     assert winner(torch=1e-4, cublaslt_3=0.9e-4) == "cublaslt_3"
-    assert winner(torch=5e-6, cublaslt_1=5e-6) == "cublaslt_1"  # which costs the host less
+    assert winner(torch=5e-6, cublaslt_1=5e-6) == "cublaslt_1"  # which needs less host time
     assert winner(cublaslt_1=1e-4, cublaslt_2=1.2e-4, own=0.9e-4) == "own"
     assert winner(cublaslt_1=1e-4, own=1.1e-4) == "cublaslt_1"
     assert winner(own=1e-4, other=2e-4) == "own"
@@ -85,7 +85,7 @@ def test_a_table_holds_speeds_of_libraries_and_of_kernels_that_win_somewhere():
 
 
 class FakeSession:
-    """A GPU on which each kernel takes a time of its own."""
+    """A GPU with a given time for each kernel."""
 
     device = "cuda"
 

@@ -1,4 +1,4 @@
-"""Autotuning and its file: survives damage, lack of permission and other writers."""
+"""Tests autotuning and its file, also if the file is damaged, not writable, or written by other processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def blocked_wins(monkeypatch):
-    """Timings in which the kernel `blocked` is the fastest, so that tuning changes the choice."""
+    """Makes the kernel `blocked` the fastest, so that tuning changes the choice."""
     monkeypatch.setattr(
         tuning, "time_all", lambda calls, budget, clock: {n: [1.0 if n == "blocked" else 2.0] for n in calls}
     )
@@ -205,7 +205,7 @@ def test_an_unwritable_place_costs_one_warning(blocked_wins, tmp_path, monkeypat
     for place in unwritable_places(tmp_path):
         monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(place))
         tuned = expect_one_warning(lambda: fastgemm.autotune(a, b), "cannot write the autotune cache")
-        assert tuned.kernel == chosen(a, b) == "blocked"  # in memory it holds
+        assert tuned.kernel == chosen(a, b) == "blocked"  # but it is kept in memory
         tuning.clear_cache()
 
 

@@ -1,4 +1,4 @@
-"""The answers to questions about a product before it runs agree with what it does, for all strides, sizes and
+"""Tests that queries about a product (its key, its kernel) agree with its run, for all strides, sizes and
 batches."""
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_a_batch_times_one_matrix_is_tuned(a):
 
 
 def test_one_row_of_each_member_is_one_product():
-    """The last token of every sequence, times the weights: as many rows as there are sequences."""
+    """The last token of every sequence times the weights is a product with one row for each sequence."""
     hidden, weights = torch.randn(5, 9, 16), torch.randn(16, 7)
     for a in (hidden[:, -1:], hidden[:, :1].expand(-1, 1, -1), torch.randn(1, 16, 5).permute(2, 0, 1)):
         assert tuning.gemm_key(a, weights)[-4:] == (1, 5, 7, 16)

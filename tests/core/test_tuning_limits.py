@@ -36,7 +36,7 @@ def test_a_hopeless_call_runs_once(monkeypatch):
     hopeful, hopeless = first_runs(calls, on_cpu=True)
     assert (list(hopeful), hopeless) == (["fast", "near"], {"slow": [slow]})
     assert runs == [1.0, 9.0, slow]
-    hopeful, hopeless = first_runs(calls, on_cpu=False)  # there a call is over before its work is
+    hopeful, hopeless = first_runs(calls, on_cpu=False)  # on a GPU a call returns before its work is done
     assert (list(hopeful), hopeless) == (["fast", "near", "slow"], {})
 
 
@@ -63,5 +63,5 @@ def test_a_kernel_that_is_hopeless_is_stopped_and_never_chosen():
     last = next(t for t in tuned.timings if t.kernel == "naive")
     assert (last.seconds, last.runs) == (math.inf, 0)
     assert tuned.kernel == tuned.timings[0].kernel == tuning.chosen_kernel(tuning.gemm_key(a, a))
-    result = fastgemm.matmul(a[:8], a, **naive)  # no limit is left behind
+    result = fastgemm.matmul(a[:8], a, **naive)  # the time limit is removed again
     torch.testing.assert_close(result, a[:8] @ a, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Calls that autotune refuses, with the errors of the operations themselves; and files that are not autotune
+"""Tests calls that autotune refuses with the same errors as the operations, and files that are no autotune
 files."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fake():
 
 def quantized():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch means to remove them
+        warnings.simplefilter("ignore")  # torch plans to remove them
         return torch.quantize_per_tensor(torch.ones(4, 4), 0.1, 0, torch.qint8)
 
 
@@ -46,7 +46,7 @@ def sparse(layout):
 
 def nested(layout):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # so are nested tensors
+        warnings.simplefilter("ignore")  # nested tensors are a prototype, too
         return torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=layout)
 
 
@@ -147,7 +147,7 @@ def test_any_element_can_be_transposed_and_empty_problems_have_a_fastest():
         assert fastgemm.autotune(*operands, budget=0.0, save=False).timings
 
 
-# A file of one entry that is used and one of another GPU, whose every part can be damaged.
+# A file with one entry that is used and one of another GPU. Tests damage each part of it.
 KEY = list(tuning.gemm_key(torch.ones(30, 900), torch.ones(900, 20)))
 GPU = f"gpu NVIDIA Test|{tuning.versions()}"
 SOUND = {
@@ -157,7 +157,7 @@ SOUND = {
 
 
 def places(value, path=()):
-    """Where something stands in a JSON document: in lists by index, in objects by key."""
+    """The paths of all values in a JSON document: list indices and object keys."""
     yield path
     children = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -178,7 +178,7 @@ def replaced(path, new):
 
 
 def renamed(path, name):
-    """The document with another name for an object's entry."""
+    """The document with an object's key renamed."""
     document = copy.deepcopy(SOUND)
     inner = document
     for step in path[:-1]:
@@ -201,7 +201,7 @@ ANY_JSON = st.recursive(
 
 
 def load_and_multiply(document):
-    """Loads a file, which costs one warning at most; one that costs it is not used at all."""
+    """Loads a file. There may be one warning at most, and then nothing of the file is used."""
     tuning.clear_cache()
     tuning.cache_file().write_text(json.dumps(document))
     with warnings.catch_warnings(record=True) as caught:

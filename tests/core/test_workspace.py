@@ -35,7 +35,7 @@ def no_limit_afterwards() -> Iterator[None]:
 
 
 def operands(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Odd leading dimensions, a long sum, few rows and columns: what kernels copy, or split."""
+    """Problems with copied operands or split sums: odd leading dimensions, a long sum, few rows and columns."""
     return (
         random_tensor(67, 301, dtype=dtype),
         random_tensor(301, 35, dtype=dtype),
@@ -44,7 +44,7 @@ def operands(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 
 def bytes_needed(kernel: str, call) -> int:
-    """The bytes that a kernel requests in all. Every refused call before leaves the result unchanged."""
+    """The bytes that a kernel requests in total. Each refused call on the way must leave the result unchanged."""
     limit = 0
     while True:
         tuning.limit_workspace(limit)
@@ -83,7 +83,7 @@ def test_a_kernel_asks_for_its_workspace_before_it_writes(kernel, dtype):
 
 
 CUDA_ROWS = simulated_rows("gemm")
-# The first and the last type of each kernel: it asks for bytes.
+# Only the first and the last type of each kernel, because it requests bytes for any type.
 CUDA_ROWS = {(kernel, last) for kernel, last in dict(CUDA_ROWS).items()} | {
     (kernel, first) for kernel, first in dict(reversed(CUDA_ROWS)).items()
 }

@@ -1,4 +1,4 @@
-// The GPUs that a build has code for, and its message where it has none.
+// Tests for which GPUs a build has code, and the message for other GPUs.
 #include "cuda/architectures.h"
 
 #include <cstdio>

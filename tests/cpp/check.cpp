@@ -205,6 +205,14 @@ std::vector<DType> result_types(DType type) {
   return {type};
 }
 
+// A CUDA kernel gets one of them each time, in turns: tests/simt checks its results in all of them.
+std::vector<DType> some_result_types(const Kernel& kernel, DType type) {
+  static size_t turn = 0;
+  const std::vector<DType> all = result_types(type);
+  if (kernel.device == Device::cpu) return all;
+  return {all[turn++ % all.size()]};
+}
+
 // Draws layouts, scalars and batch at random. The bits of `layout` say which of a, b and out are
 // column-major.
 GemmCase draw_case(DType type, DType out_type, const int64_t (&size)[3], int layout, bool aligned,
@@ -228,9 +236,9 @@ GemmCase draw_case(DType type, DType out_type, const int64_t (&size)[3], int lay
           .in_place = scaled && random() % 2};
 }
 
-// Calls `check` for every size with some of the layouts. Each size begins with another layout, so that every
-// layout meets several sizes. CUDA kernels get one layout per size: tests/simt runs them with all layouts,
-// and this test is about arithmetic.
+// Calls `check` for every size with some of the layouts. Each size begins with another layout, so every
+// layout is tested with several sizes. CUDA kernels get one layout per size, because tests/simt runs them
+// with all layouts, and this test is about arithmetic.
 template <class Sizes, class Check>
 void with_some_layouts(const Kernel& kernel, const Sizes& sizes, int layouts, const Check& check) {
   const int step = kernel.device == Device::cpu ? 3 : layouts;
@@ -246,7 +254,7 @@ void check_gemm_row(const Kernel& kernel, DType type, std::mt19937& random) {
                                   {40, 1, 35},  {16, 64, 48},  {15, 49, 31}, {33, 65, 70},
                                   {3, 5, 1030}, {10, 21, 600}, {5, 7, 0}};
   with_some_layouts(kernel, sizes, 8, [&](const int64_t(&size)[3], int layout) {
-    for (const DType out_type : result_types(type))
+    for (const DType out_type : some_result_types(kernel, type))
       check_gemm(kernel, draw_case(type, out_type, size, layout, false, random), random() % 2 ? 3 : 1,
                  random);
   });
@@ -263,19 +271,21 @@ void check_gemm_extremes(const Kernel& kernel, DType type, std::mt19937& random)
   }
 }
 
-// On a CPU: sizes that the engine cuts into several blocks, with K split over threads.
+// Sizes that are cut into several blocks, with K split over threads or blocks.
 void check_gemm_blocks(const Kernel& kernel, DType type, std::mt19937& random) {
-  if (kernel.device == Device::cpu && kernel.level < 5) return;
-  constexpr int64_t sizes[][3] = {{130, 100, 80}, {4, 8, 9001}, {260, 20, 300}, {1, 700, 65}};
-  for (const auto& size : sizes)
-    check_gemm(kernel, draw_case(type, result_types(type)[0], size, 2, false, random), 3, random);
-  // On a GPU: more block tiles of up to 128 x 256 than multiprocessors, whole and partial tiles, with and
-  // without 16-byte accesses. The last size fills the large tiles. The size before it is long enough along k
-  // that a ring of stages is used more than once.
-  if (kernel.device == Device::cpu) return;
-  constexpr int64_t gpu_sizes[][3] = {{144, 272, 96}, {257, 131, 67}, {64, 256, 272}, {250, 500, 44}};
-  with_some_layouts(kernel, gpu_sizes, 4, [&](const int64_t(&size)[3], int layout) {
-    for (const DType out_type : result_types(type)) {
+  if (kernel.device == Device::cpu) {
+    constexpr int64_t sizes[][3] = {{130, 100, 80}, {4, 8, 9001}, {260, 20, 300}, {1, 700, 65}};
+    if (kernel.level < 5) return;
+    for (const auto& size : sizes)
+      check_gemm(kernel, draw_case(type, result_types(type)[0], size, 2, false, random), 3, random);
+    return;
+  }
+  // More block tiles of up to 128 x 256 than multiprocessors, whole and partial tiles, with and without
+  // 16-byte accesses. The size before the last one is long enough along k that a ring of stages is used more
+  // than once, and that blocks share it.
+  constexpr int64_t sizes[][3] = {{144, 272, 96}, {257, 131, 67}, {4, 8, 4501}, {250, 500, 44}};
+  with_some_layouts(kernel, sizes, 4, [&](const int64_t(&size)[3], int layout) {
+    for (const DType out_type : some_result_types(kernel, type)) {
       const bool aligned = random() % 4 != 0, column_major = random() % 8 == 0;
       check_gemm(kernel, draw_case(type, out_type, size, layout + 4 * column_major, aligned, random), 1,
                  random);

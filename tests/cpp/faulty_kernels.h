@@ -1,4 +1,4 @@
-// Kernels with one fault each. Every one has a twin that differs only in the fault. They are compiled as
+// Kernels with one fault each. Each has a twin without the fault. They are compiled in the same way as
 // csrc/simt compiles the kernels of csrc/cuda, and simt_faults_test.cpp runs them.
 #pragma once
 
@@ -41,7 +41,7 @@ struct Case {
 };
 // Not a check of the simulator: `out` must differ from the wanted values.
 inline constexpr char kWrongResult[] = "wrong result";
-// Looks like a fault, but is none at this size.
+// Looks like a fault, but gives right results at this size.
 inline constexpr char kNothing[] = "nothing";
 
 // Name, faulty kernel and its twin.

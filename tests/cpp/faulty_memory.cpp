@@ -85,7 +85,7 @@ void misaligned_shared(Arguments x) {
   x.out[i] = v[0] + v[3];
 }
 
-// A tile of 32 columns, of which the last is not filled.
+// A tile of 32 columns. Its last column is not filled.
 template <bool faulty>
 void uninitialized_shared(Arguments x) {
   FASTGEMM_SHARED int tile[32];

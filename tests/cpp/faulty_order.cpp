@@ -15,7 +15,7 @@ void read_after_write(Arguments x) {
   x.out[i] = tile[63 - i];  // fault: read_after_write
 }
 
-// A tile is used twice. It is filled again before all threads have read the first values.
+// A tile is used twice. It is refilled before all threads have read the first values.
 template <bool faulty>
 void write_after_read(Arguments x) {
   FASTGEMM_SHARED int tile[64];
@@ -73,7 +73,7 @@ void halves_of_a_warp(Arguments x) {
   x.out[i] = tile[31 - i];  // fault: halves_of_a_warp
 }
 
-// A barrier of the warp, where the whole block shares the memory.
+// A barrier for the warp, although the whole block shares the memory.
 template <bool faulty>
 void warp_barrier_for_block(Arguments x) {
   FASTGEMM_SHARED int tile[64];
@@ -124,7 +124,7 @@ void bytes_of_a_word(Arguments x) {
   if (i >= 32) x.out[i - 32] = tile[4 * (i - 32)];  // fault: bytes_of_a_word
 }
 
-// The same, with each byte written by another thread.
+// The same, but another thread writes each byte.
 template <bool faulty>
 void bytes_of_threads(Arguments x) {
   FASTGEMM_SHARED int8_t tile[32];

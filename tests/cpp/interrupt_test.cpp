@@ -1,4 +1,4 @@
-// Products that end early in a program without Python: when the program requests it, and at a time limit.
+// Tests products that end early in a program without Python, on the program's request or at a time limit.
 #include "core/interrupt.h"
 
 #include <cmath>
@@ -26,7 +26,7 @@ class PollingContext final : public Context {
  public:
   explicit PollingContext(int threads) : threads_(threads) {}
   int threads() const override { return threads_; }
-  void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override {
+  void parallel(int64_t tasks, Task task) override {
     std::vector<std::thread> others;
     for (int64_t i = 1; i < tasks; ++i) others.emplace_back(task, i);
     task(0);
@@ -90,8 +90,8 @@ void test_a_program_stops_a_product() {
   } catch (const Enough&) {
     thrown = true;
   }
-  expect(thrown && asked == 1, "the program is asked once, and what it throws ends the product");
-  expect(product.is_begun() && !product.is_done(), "the product was under way");
+  expect(thrown && asked == 1, "the program is asked once, and its exception ends the product");
+  expect(product.is_begun() && !product.is_done(), "the product had begun");
 }
 
 void test_a_product_goes_on() {
@@ -99,7 +99,7 @@ void test_a_product_goes_on() {
   asked = 0;
   Product product;
   product.run("naive", 1);
-  expect(asked >= 1 && product.is_done(), "the program was asked, and the product is whole");
+  expect(asked >= 1 && product.is_done(), "the program was asked, and the product is complete");
 }
 
 void test_a_time_limit(std::string_view kernel, int threads) {
@@ -115,7 +115,7 @@ void test_a_time_limit(std::string_view kernel, int threads) {
   set_time_limit(std::numeric_limits<double>::infinity());
   if (threads == 1) return;
   product.run(kernel, threads);
-  expect(product.is_done(), "and without one the next is whole");
+  expect(product.is_done(), "without a limit the next product is complete");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The distribution of narrow products over threads and blocks, at sizes too large to run here.
+// Tests how narrow products are divided among threads and blocks, at sizes too large to run here.
 #include <cstdio>
 #include <random>
 #include <stdexcept>
@@ -6,7 +6,7 @@
 
 #include "support.h"
 
-// After the standard library's headers, because it defines nvcc's __noinline__ as a macro.
+// Included after the standard library's headers, because it defines nvcc's __noinline__ as a macro.
 #include "cuda/gemm/fast/narrow_plan.cuh"
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/rules.h"
@@ -35,13 +35,13 @@ template <class Thread>
 void check_plan(const NarrowProblem<float>& p, const std::string& what) {
   const NarrowPlan plan = plans::plan_narrow(Thread::kShape, p.shape(), multiprocessors());
   const int64_t k = p.wide.k;
-  expect(int64_t{plan.splits} * plan.part >= k, what + ": all of k has a block");
+  expect(int64_t{plan.splits} * plan.part >= k, what + ": the blocks cover k");
   expect(int64_t{plan.splits - 1} * plan.part < std::max<int64_t>(k, 1), what + ": no block is idle");
   expect(p.batch * int64_t{plan.splits} <= kMostBlocksZ, what + ": gridDim.z");
   const int64_t step = Thread::kPerLoadK * Thread::kUnroll, threads_k = kNarrowThreads / plan.threads_rows;
   const int64_t chain = ceil_div(std::min<int64_t>(plan.part, k), threads_k);
   const int64_t longest = std::max<int64_t>(512, ceil_div(k, kNarrowThreads));
-  expect(threads_k * plan.threads_rows == kNarrowThreads, what + ": every thread has a place");
+  expect(threads_k * plan.threads_rows == kNarrowThreads, what + ": every thread has work");
   expect(chain <= longest + step, what + ": values that a thread adds one after another");
 }
 

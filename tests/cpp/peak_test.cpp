@@ -1,4 +1,4 @@
-// The measured peak, and the error if the system cannot start more threads.
+// Tests the measured peak rate, and the error if the system cannot start more threads.
 #include "cpu/peak/peak.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ void expect(bool right, const char* what) {
 
 }  // namespace
 
-// Replaces the C library's function. It fails like that one at the limit of processes or memory.
+// Replaces the C library's function, and fails as that function does at the limit of processes or memory.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
                               void* argument) {
   using Create = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
@@ -43,7 +43,7 @@ int main() {
     expect(message.starts_with("cannot start 8 threads"), "a thread that does not start is an error");
   }
   threads_left = 1 << 20;
-  expect(measure_peak(DType::i32, 8, 0.01) > 0, "and leaves nothing behind");
+  expect(measure_peak(DType::i32, 8, 0.01) > 0, "and no thread remains");
   if (!failures) std::printf("peak: right\n");
   return failures != 0;
 }

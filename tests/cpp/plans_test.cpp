@@ -1,5 +1,5 @@
-// The plans of kernels (cuda/gemm/predict): short searches find the same as a search of all candidates. Also
-// measures the time of the predictions for a new signature.
+// Tests the plans of kernels (cuda/gemm/predict): a short search must find the same plan as a search of all
+// candidates. Also measures the time of the predictions for a new signature.
 #include "cuda/gemm/predict/plans.h"
 
 #include <chrono>
@@ -65,8 +65,8 @@ void short_searches() {
   }
 }
 
-// Checks that there are no more blocks than can run at a time, each with a part of k, and that they share
-// tiles as planned.
+// Checks that all blocks can run at the same time, that each has a part of k, and that they share tiles as
+// planned.
 void blocks_of_dmma() {
   std::mt19937_64 random(std::random_device{}());
   const auto size = [&](int bits) { return int64_t(1 + random() % (uint64_t{1} << (random() % bits + 1))); };
@@ -92,8 +92,8 @@ GemmProblem problem_of(DType type, int64_t batch, int64_t m, int64_t n, int64_t 
   return p;
 }
 
-// Times what a decision computes: the predictions of the library and of every row that takes the type. The
-// limit allows for sanitizers and busy machines; the measured times are printed.
+// Times the computations of a decision: the predictions of the library and of every row for the type. The
+// limit allows for sanitizers and busy machines. The measured times are printed.
 void time_of_a_decision(double limit_us) {
   const Gpu gpu = nominal_gpu(90, 132);
   constexpr int64_t kSizes[][4] = {{1, 1, 1, 1},          {1, 4096, 4096, 4096}, {1, 64, 64, 1 << 20},

@@ -32,7 +32,7 @@ void fail(const std::string& what) {
   std::printf("%s\n", what.c_str());
 }
 
-// Memory of exactly an array's size, aligned like allocations on a GPU.
+// Memory with exactly the size of an array, aligned like allocations on a GPU.
 class Ints {
  public:
   explicit Ints(int count) : count_(count), data_(static_cast<int*>(::operator new(bytes(), kAlign))) {
@@ -165,7 +165,7 @@ std::string said_of(const std::string& name) {
   const auto c = std::ranges::find(cases, name, &Case::name);
   if (c == cases.end()) return "no such case\n";
   const std::string said = text(run(*c, c->faulty));
-  run(*c, c->clean);  // as many blocks again, so that the next case starts in the same order
+  run(*c, c->clean);  // an even number of blocks, so that the next case starts in the same order
   return said;
 }
 

@@ -1,4 +1,4 @@
-// Tests what csrc/simt guarantees to kernels, and which mistakes of kernels it reports.
+// Tests the guarantees of csrc/simt to kernels, and its reports of mistakes in kernels.
 #include <cstdio>
 #include <cstring>
 #include <functional>

@@ -15,7 +15,7 @@ void expect(bool right, const char* what) {
 constexpr std::string_view kNames[] = {"library", "own", "other", "named_once"};
 constexpr int kHalf = -100, kTwice = 100;
 
-// Around 1024 `own` is twice as fast, around 64 half as fast; at 512 a kernel without speeds won.
+// `own` is twice as fast around 1024 and half as fast around 64. At 512, a kernel without speeds won.
 constexpr Measured kPoints[] = {
     {0, 1, 1024, 1024, 1024, false, false, 1, {0, kTwice, kHalf}},
     {0, 1, 1024, 1024, 1536, false, false, 1, {0, kTwice, kHalf}},

@@ -27,8 +27,8 @@ namespace fastgemm::test {
 
 constexpr unsigned char kUntouched = 0xA5;
 
-// Memory between two guard pages. An access just before it faults, or just after it if it lies `at_end`, even
-// in code without instrumentation. AddressSanitizer guards the rest of its pages.
+// Memory between two guard pages. An access just before the memory faults, or just after it with `at_end`,
+// even in code without instrumentation. AddressSanitizer guards the rest of the pages.
 class Guarded {
  public:
   Guarded(size_t bytes, bool at_end, size_t alignment = 1) : page_(size_t(sysconf(_SC_PAGESIZE))) {
@@ -69,7 +69,7 @@ class ThreadContext final : public Context {
  public:
   explicit ThreadContext(int threads) : threads_(threads) {}
   int threads() const override { return threads_; }
-  void parallel(int64_t tasks, const std::function<void(int64_t)>& task) override {
+  void parallel(int64_t tasks, Task task) override {
     if (threads_ == 1) return Context::parallel(tasks, task);
     std::vector<std::thread> pool;
     for (int64_t i = 0; i < tasks; ++i) pool.emplace_back(task, i);

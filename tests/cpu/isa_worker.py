@@ -60,7 +60,7 @@ def check_complex_rows() -> None:
 
 
 def check_half_conversions() -> None:
-    """Every float16 and bfloat16 number survives a product with 1, and every rounding case is torch's."""
+    """A product with 1 keeps every float16 and bfloat16 number, and all rounding cases are as in torch."""
     every = torch.arange(-(2**15), 2**15).to(torch.int16)
     rounding = torch.randn(1 << 14) * torch.logspace(-9, 9, 1 << 14)
     for dtype in (torch.float16, torch.bfloat16):
@@ -80,7 +80,7 @@ def check_half_conversions() -> None:
 
 
 def check_missing_units() -> None:
-    """A capped process has no dedicated units, and their rows say so."""
+    """With a lower instruction set the process uses no dedicated units, and their rows say so."""
     missing = [row for row in fastgemm.kernels("gemm", "cpu") if not row.available]
     for row in missing:
         a = torch.ones(4, 4).to(getattr(torch, row.dtypes[0]))

@@ -1,4 +1,4 @@
-"""Complex products by rows that take them directly: refused calls, shared operands, and too little memory."""
+"""Tests complex products by rows that take them directly: refused calls, shared operands, too little memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_short_memory_is_known_before_c_is_overwritten(dtype, n):
         fastgemm.tuning.limit_workspace(None)
 
 
-# The least rows, columns and edges for which own kernels are taken, for the measured processors: Zen 4, which
+# The least rows, columns and edges from which own kernels are chosen, on the measured processors: Zen 4, which
 # computes one vector of 64 bytes per cycle, and Zen 5, which computes two.
 ZEN_4, ZEN_5 = (64, 16, 160), (8, 12, 96)
 UNKNOWN = {"model": "GenuineIntel-6-143-avx512", "isa": "avx512", "vector_issue": 2.0}
@@ -68,7 +68,7 @@ def taken(m: int, n: int, k: int, dtype: torch.dtype) -> str:
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=row_id)
 @pytest.mark.parametrize("least, issue", [(ZEN_4, 1.0), (ZEN_5, 2.0)], ids=["Zen 4", "Zen 5"])
 def test_which_kernel_is_expected_to_be_the_fastest(dtype, least, issue, processor):
-    """From a measured number of rows, columns and operations on, this library's kernel is taken."""
+    """From a measured number of rows, columns and operations on, an own kernel is chosen."""
     processor(AMD | {"vector_issue": issue})
     rows, columns, edge = least
     assert taken(rows, 512, 512, dtype) == taken(512, columns, 512, dtype) == "pipelined"

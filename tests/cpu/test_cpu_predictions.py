@@ -1,4 +1,4 @@
-"""What level=None takes on a CPU: it goes by predicted time, which products that were measured correct."""
+"""Tests level=None on a CPU. It chooses by predicted times, which measured products correct."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from static_tables.generate import ARITHMETIC_TYPES as TYPES
 if not all((DATA / file).is_file() for files in FILES.values() for file in files):
     pytest.skip("the measurements are not here", allow_module_level=True)
 
-# A processor that was not measured, as far as this one can stand for it.
+# This processor, described as one that was not measured.
 UNMEASURED = {"model": "of a type that was not measured", "clock": 3e9, "l2": 1 << 20, "l3": 32 << 20}
 UNMEASURED |= {"core_bandwidth": 20e9, "bandwidth": 100e9}
-OTHER_CACHE = {"l2": 3 << 19}  # by which no processor is one that was measured: constants alone hold
+OTHER_CACHE = {"l2": 3 << 19}  # with this, no processor counts as measured, so only constants decide
 AVX2 = {"isa": "avx2", "vnni": False, "dot_bf16": False, "amx_bf16": False, "amx_int8": False, "fp16": False}
 AVX2 |= {"vector_issue": 2.0}
 AARCH64 = AVX2 | {"isa": "baseline", "mmla_bf16": True, "mmla_int8": True, "vector_issue": 1.0}
@@ -55,7 +55,7 @@ def test_predictions_pick_what_was_measured_to_be_fast(dtype, family):
 
 
 @pytest.mark.parametrize("family", PROCESSORS)
-def test_they_pick_well_what_they_know_nothing_of(family):
+def test_predictions_pick_well_for_held_out_products(family):
     pytest.importorskip("scipy")
     found = qualities(held_out(family))
     assert len(found) == 2 * len(TYPES)
@@ -137,7 +137,7 @@ def test_kernels_need_their_units():
 @pytest.mark.parametrize("size", [7, 33, 300, 3000])
 @pytest.mark.parametrize("threads", [1, 16])
 def test_matrix_instructions_of_aarch64_are_what_level_6_takes(dtype, kernel, size, threads):
-    """If predictions are equal, the first row of the table is taken."""
+    """If predictions are equal, the first row of the table is chosen."""
     problem = dtype, "ieee", 1, size, size, size, False, False
     order = [name for name, _ in _introspect.cpu_predictions(problem, threads, ZEN4 | AARCH64)]
     assert order.index(kernel) < order.index("pipelined")
@@ -145,7 +145,7 @@ def test_matrix_instructions_of_aarch64_are_what_level_6_takes(dtype, kernel, si
 
 @pytest.mark.parametrize("cores", [8, 64])
 def test_a_processor_that_was_not_measured_gets_own_kernels_where_they_are_known_to_win(processor, cores):
-    """On one thread of AMD's, and where torch has no fast product on any number; elsewhere its threads may win."""
+    """One thread of AMD's processors, and any number if torch has no fast product. Else torch may be faster."""
     processor(cores=cores, **AVX2, mkl_avx2=True)
     slow_in_torch = "float16", "bfloat16", "int8", "int32"
     for threads, dtypes in ((1, ("float64", "float32", *slow_in_torch)), (cores, slow_in_torch)):
@@ -162,7 +162,7 @@ def test_a_processor_that_was_not_measured_gets_own_kernels_where_they_are_known
 
 @pytest.mark.parametrize("threads", [1, 8])
 @pytest.mark.parametrize("size", [8, 3000])
-def test_transposes_take_the_highest_rung_where_none_was_measured(processor, size, threads):
+def test_unmeasured_transposes_use_the_highest_rung(processor, size, threads):
     processor(cores=8)
     for bits in ("bits8", "bits32", "bits128"):
         key = ("transpose", "cpu", bits, bits, "ieee", False, False, False, threads, 1, size, 3, 0)
@@ -224,14 +224,14 @@ def test_constants_of_this_processor_replace_those_shipped(processor):
     ],
 )
 def test_a_processor_is_known_by_its_features_and_caches(properties, family, knowledge):
-    """Whatever the number of its model."""
-    properties = properties | {"model": "whatever it is told to say"}
+    """The number of its model does not matter."""
+    properties = properties | {"model": "even if MKL is told to report another one"}
     assert _introspect.cpu_family(properties) == family
     assert _introspect.cpu_knowledge(properties) == knowledge
 
 
 def test_a_library_that_was_not_measured_may_be_faster():
-    """MKL's kernels for AVX-512 on a processor that differs from the measured one by its cache alone."""
+    """MKL's kernels for AVX-512, on a processor that differs from the measured one only in its cache."""
     problem = ("float32", "ieee", 1, 8, 8, 8, False, False)
     cache = {"l2": 5 << 18}
     models = {}
@@ -247,7 +247,7 @@ def test_a_library_that_was_not_measured_may_be_faster():
 
 
 def test_what_was_measured_of_one_product_serves_its_neighbours(processor):
-    """An AVX2 processor on which one kernel is much slower at 1024 than it was predicted to be."""
+    """On an AVX2 processor, one kernel is much slower at 1024 than predicted."""
     processor(**AVX2, mkl_avx2=True)
     both = [("float32", "ieee", 1, *sizes, False, False) for sizes in ((1025, 1000, 1023), (24, 30, 24))]
     names = ("simd", "microkernel", "pipelined", "torch")
@@ -261,7 +261,7 @@ def test_what_was_measured_of_one_product_serves_its_neighbours(processor):
     after = [dict(_introspect.cpu_predictions(problem, 1)) for problem in both]
     assert after[0]["pipelined"] == pytest.approx(3 * before[0]["pipelined"], rel=0.1)
     assert after[1]["pipelined"] == pytest.approx(before[1]["pipelined"], rel=0.2)
-    assert chosen("float32", 1025, 1000, 1023) == "torch", "the decision that was kept is made again"
+    assert chosen("float32", 1025, 1000, 1023) == "torch", "the remembered decision is made again"
     assert _introspect.cpu_knowledge() == "predicted"
     _introspect.reset_cpu_costs()
     assert chosen("float32", 1025, 1000, 1023) == version

@@ -1,4 +1,4 @@
-"""Every instruction set that the kernels are compiled for, whatever this processor is."""
+"""Tests every instruction set that the kernels are compiled for and that this processor supports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_every_row_right(isa):
     features, properties, kernel = done.stdout.splitlines()[-3:]
     assert features == INSTRUCTION_SETS[isa]
     assert properties == f"{isa} False False False False"
-    # torch does not obey the variable, and a processor without its units counts as one that was not measured.
+    # torch ignores the variable, and a processor without its units counts as one that was not measured.
     assert kernel in ("torch", "microkernel", "pipelined")
 
 

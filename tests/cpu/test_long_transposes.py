@@ -1,4 +1,4 @@
-"""Transposes whose results leave the caches: only these take the non-temporal stores of levels 5 and 6."""
+"""Tests transposes with results larger than the caches: only these use levels 5 and 6's non-temporal stores."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 import torch
 from reference import name_of
 
-# Twice 8 times the largest L2 cache of a core that is to be expected (csrc/cpu/transpose/table.cpp).
+# Twice the limit for such stores, which is 8 times the largest L2 cache to expect (csrc/cpu/transpose/table.cpp).
 BYTES = 2 * 8 * (2 << 20)
-DTYPES = (torch.int8, torch.int16, torch.int32, torch.int64)  # no two NaN are equal
-VIEWS = [  # of a matrix with a column more on either side
+DTYPES = (torch.int8, torch.int16, torch.int32, torch.int64)  # NaN never equals NaN
+VIEWS = [  # a view of a matrix with one more column on either side
     lambda a: a[:, 1:-1],
     lambda a: a[1:, :-2].contiguous(),
     lambda a: a[:, :-2].contiguous().t(),
@@ -23,8 +23,8 @@ VIEWS = [  # of a matrix with a column more on either side
 @pytest.mark.parametrize("kernel", ["streaming", "pipelined"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_long_transposes(dtype, kernel):
-    """Transposes of narrow matrices, whose rows end inside or at the end of a cache line, of wide ones, and
-    of views."""
+    """Transposes narrow matrices, whose rows end inside or at the end of a cache line, wide matrices, and
+    views."""
     views = itertools.cycle(VIEWS if kernel == "streaming" else reversed(VIEWS))
     lines = [1, 3, 64, 96, 191, 192, 1000]  # bytes
     for narrow in sorted({max(1, size // dtype.itemsize) for size in lines}):

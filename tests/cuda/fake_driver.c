@@ -1,5 +1,5 @@
-/* A libcuda.so.1 that answers as drivers of other machines do: FAKE_VERSION is the CUDA version that it is
- * for (13000 for 13.0), FAKE_INIT what cuInit returns (100: no GPU). tools/check_cuda_messages.py loads it.
+/* A libcuda.so.1 that answers like the drivers of other machines. FAKE_VERSION is its CUDA version (13000 for
+ * 13.0), FAKE_INIT the result of cuInit (100: no GPU). tools/check_cuda_messages.py loads it.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ int cuDeviceGetCount(int* count) {
 
 static int no_device(void) { return 100; }
 
-/* How the CUDA runtime finds every function of a driver. */
+/* The CUDA runtime finds every function of a driver through this one. */
 int cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* found) {
   (void)version, (void)flags;
   *function = (void*)no_device;

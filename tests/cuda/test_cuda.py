@@ -39,12 +39,12 @@ SIZES = [
     (33, 65, 17),
     (64, 48, 9000),
     (1000, 777, 301),
-]  # the second splits K, the third leaves a partial wave
+]  # the second shape splits K, the third has a partial last wave
 CALLS = [(op, level) for op in ("gemm", "transpose", "add") for level in [None, *levels(op, "cuda")]]
 
 
 def call(op: str, level: int | None, a: Tensor, b: Tensor) -> Tensor:
-    """The op on a and b; transpose takes a, add takes a twice."""
+    """Calls the op on a and b. transpose uses a, and add uses a twice."""
     if op == "gemm":
         return fastgemm.matmul(a, b, level=level)
     return fastgemm.transpose(a, level=level) if op == "transpose" else fastgemm.add(a, a, level=level)
@@ -62,7 +62,7 @@ def check(op: str, result: Tensor, a: Tensor, b: Tensor) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_cublaslt_adds_a_bias_row(dtype):
-    """The epilogue adds the row. A plan is kept for the next call, but not the row's address."""
+    """cuBLASLt's epilogue adds the row. The plan is kept for the next call, but the row's address is not."""
     a, b = random_tensor(6, 70, 48, dtype=dtype), random_tensor(48, 96, dtype=dtype)
     run = {"kernel": "cublaslt_1"}
     for _ in range(2):
@@ -83,10 +83,10 @@ def test_cublaslt_adds_a_bias_row(dtype):
 
 @pytest.mark.parametrize(("op", "level"), CALLS)
 def test_work_goes_to_the_current_stream(op, level):
-    """The operand arrives late on a side stream; work on another stream would read the NaN before it."""
+    """The operand is written late on a side stream. Work on another stream would read the NaN before it."""
     a, b = torch.full((300, 200), torch.nan), torch.randn(200, 100)
     late = torch.randn(300, 200)
-    call(op, level, late, b)  # loads code and creates handles outside the race
+    call(op, level, late, b)  # loads code and creates handles before the test of the order
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -242,7 +242,7 @@ def test_a_failed_launch_names_kernel_place_and_code():
         "block (256, 1, 1)",
     ):
         assert part in message
-    assert float(after) == 8 * 64  # the library works on
+    assert float(after) == 8 * 64  # the library still works
 
 
 # Sizes beyond 2**31
@@ -259,7 +259,7 @@ def test_transpose_beyond_32_bits(kernel):
     enough_memory(10)
     a = torch.empty(65_537, 32_771, dtype=torch.uint8).random_(256)
     out = fastgemm.transpose(a, kernel=kernel)
-    for start in range(0, 32_771, 4096):  # a comparison of all at once would need as much memory again
+    for start in range(0, 32_771, 4096):  # comparing all elements at once would double the memory
         assert torch.equal(out[start : start + 4096], a[:, start : start + 4096].t())
 
 
@@ -289,7 +289,7 @@ def test_add_beyond_32_bits(level):
 
 @pytest.mark.parametrize(("kernel", "dtype"), ROWS, ids=row_id)
 def test_same_bits_however_busy_the_gpu_is(kernel, dtype):
-    """Blocks that wait for each other, or add up partial sums, must do so in a fixed order."""
+    """Blocks that wait for each other or add partial sums must use a fixed order."""
     other, load = torch.cuda.Stream(), torch.randn(2048, 2048)
     choice = by_name(kernel, dtype)
     for m, n, k in [(513, 1025, 2049), (100, 60, 20_000), (1920, 1280, 512), (2176, 2048, 300)]:
@@ -329,7 +329,7 @@ def test_the_default_has_torchs_precision():
     try:
         matmul.fp32_precision = "tf32"
         error = (fastgemm.matmul(a, b).double() - exact).abs().max().item()
-        assert 1e-3 < error < 0.5  # tf32 has 10 bits, float32 23; the results are of the size of 45
+        assert 1e-3 < error < 0.5  # tf32 has 10 bits, float32 23; the results are about 45
     finally:
         matmul.fp32_precision = before
     check_gemm(a, b)
@@ -340,7 +340,7 @@ def test_the_default_has_torchs_precision():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
 def test_geam_transposes_numbers(dtype):
-    """geam does arithmetic and may change the bits of a NaN, so it is not tested with random bits."""
+    """geam computes with the elements and may change a NaN's bits, so it is not tested with random bits."""
     (row,) = (row for row in fastgemm.kernels("transpose", "cuda") if row.name == "cublas_geam")
     if not row.available:
         pytest.skip(row.unavailable)

@@ -1,4 +1,4 @@
-"""Behaviour when the memory of a GPU is full."""
+"""Tests a GPU with full memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.parametrize("device", ["cuda"])
 
 @pytest.fixture
 def no_memory_left():
-    """A function that lets torch's allocator hand out little more than is in use now."""
-    taken = []  # fills the free parts of blocks that torch keeps
+    """A function that limits torch's allocator to little more than the memory in use."""
+    taken = []  # fills the free parts of torch's cached blocks
 
     def limit(more: int = 4 << 20) -> None:
         torch.cuda.synchronize()
@@ -38,7 +38,7 @@ def no_memory_left():
 
 
 def test_out_of_memory_in_a_workspace_raises_and_leaves_the_library_usable(no_memory_left):
-    """Level 5 transposes a row-major A of float32 into a workspace, where it may."""
+    """Level 5 transposes a row-major A of float32 into a workspace, if there is memory for it."""
     a, b = torch.randn(4096, 4096), torch.randn(4096, 4096)
     expected = fastgemm.matmul(a, b, level=5)
     out = torch.empty_like(expected)

@@ -1,4 +1,4 @@
-"""Tuning and measuring on a GPU."""
+"""Tests tuning and measuring on a GPU."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_tune_on_the_command_line(untuned):
 
 
 def test_an_import_that_finds_what_was_tuned_does_not_start_the_driver(untuned):
-    """A process that imports fastgemm may be forked and use the GPU in the child."""
+    """A process that imported fastgemm may fork, and the child may use the GPU."""
     pytest.importorskip("scipy")
     assert fastgemm.tune(seconds=1, dtypes=["int8"]).saved
     code = (
@@ -178,7 +178,7 @@ def test_an_import_that_finds_what_was_tuned_does_not_start_the_driver(untuned):
 
 
 def test_large_transposes_are_never_left_to_torch():
-    """With a table of this GPU or without one: torch's copy of a transposed view moves a third of what ours do."""
+    """Holds with or without a table of this GPU: torch's copy of a transposed view has a third of the rate."""
     for dtype in (torch.int8, torch.bfloat16, torch.float32, torch.float64):
         for shape in ((8192, 8192), (8191, 8193)):
             a = torch.empty(shape, dtype=dtype, device="cuda")

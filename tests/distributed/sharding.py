@@ -1,9 +1,9 @@
-"""The checks that the ranks of test_distributed.py run: operands are sharded over a mesh, and the results of
-ops compared.
+"""The checks that the ranks of test_distributed.py run. They shard operands over a mesh, and compare the results
+of ops.
 
-Placements are written as in ``"S0"``: R replicated, S0 sharded along dimension 0, P a partial sum, avg a partial
-mean; ``"S0 R"`` on a mesh of two dimensions. ``"S0, R -> S0"`` is what an op must make of its operands where the
-devices exchange nothing, ``"S0, R => S0"`` what it makes of them by an exchange, and ``?`` any placement.
+Names of placements: R is replicated, S0 sharded along dimension 0, P a partial sum, avg a partial mean; ``S0 R``
+is for a mesh of two dimensions. ``"S0, R -> S0"`` means that operands placed S0 and R give a result placed S0
+without communication. ``"S0, R => S0"`` means the same with communication, and ``?`` is any placement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 AVERAGE = Partial("avg")
 NAMED = {"R": Replicate(), "P": Partial(), "avg": AVERAGE, "max": Partial("max")}
 NAMED |= {f"S{dim}": Shard(dim) for dim in range(4)}
-LEAST = -(2**31)  # of int32; random float32 are far above
+LEAST = -(2**31)  # the least int32; random float32 numbers are far above
 _meshes: dict[tuple[int, ...], DeviceMesh] = {}
 
 
@@ -33,7 +33,7 @@ def placements(names: str) -> list[Placement]:
 
 
 def parsed(case: str) -> tuple[list[str], str | None, bool]:
-    """Placements of the operands; of the result, None if torch's model of the costs decides; whether any moves."""
+    """The operands' placements, the result's (None if torch's cost model decides), and whether data move."""
     operands, arrow, result = re.split(r" ([-=]>) ", case)
     return operands.split(", "), None if result == "?" else result, arrow == "=>"
 
@@ -50,7 +50,7 @@ def mesh_of(*shape: int) -> DeviceMesh:
 
 
 def place(full: Tensor, mesh: DeviceMesh, where: str) -> DTensor:
-    """``full``, which every rank has, as a DTensor. Parts of a Partial sum are disjoint, so that it is exact."""
+    """Makes a DTensor of ``full``, which every rank has. Parts of a Partial sum are disjoint, so it is exact."""
     local, pending = full, []
     for dim, placement in enumerate(placements(where)):
         pending.append(placement if placement.is_partial() else Replicate())
@@ -69,18 +69,18 @@ def transposed(names: str, rank: int) -> str:
 
 
 def assert_result(result: DTensor, expected: Expected, where: str | None) -> None:
-    """``where`` is None where torch's model of the costs decides."""
+    """Checks the placement ``where``, unless it is None because torch's cost model decides."""
     assert isinstance(result, DTensor), type(result)
     if where is not None:
         assert list(result.placements) == placements(where), f"{result.placements} instead of {where}"
     assert result.dtype == result.to_local().dtype == expected.dtype
-    assert result._spec.tensor_meta.dtype == expected.dtype, "what torch remembers of the result"
+    assert result._spec.tensor_meta.dtype == expected.dtype, "torch's cached metadata of the result"
     assert result.shape == expected.value.shape
     assert_right(result.full_tensor(), expected, str(result.placements))
 
 
 def run(call: Callable[[], Any], moves: bool) -> Any:
-    """Runs it; asserts that devices exchanged something if ``moves``, and nothing otherwise."""
+    """Runs ``op`` and asserts that devices communicate if and only if ``moves``."""
     with CommDebugMode() as counted:
         result = call()
     assert (counted.get_total_counts() > 0) == moves, dict(counted.get_comm_counts())
@@ -96,7 +96,7 @@ def check_product(
     op: Callable[..., Any] = fastgemm.gemm,
     **options: Any,
 ) -> None:
-    """``op(a, b, c, **options)``; case and shapes are of op(a), op(b) and, if there are three, c."""
+    """Checks ``op(a, b, c, **options)``. Case and shapes are for op(a), op(b) and, if there are three, c."""
     names, result, moves = parsed(case)
     on = mesh_of(*mesh)
     values = [random_tensor(*shape, dtype=dtype) for shape in shapes[:2]]
@@ -114,20 +114,20 @@ def check_product(
 
 
 def check_products_that_differ_in_one_argument() -> None:
-    """torch caches data about a product. It must not use them for another product of the same shapes and
+    """torch caches data about a product. It must not use the data for another product with the same shapes and
     placements."""
     square, half = [(8, 8)] * 2, {"dtype": torch.bfloat16}
     for _ in range(2):
-        check_product("S1, R -> P", square, trans_b=True)  # a is cut along its last dimension in both
+        check_product("S1, R -> P", square, trans_b=True)  # both shard a along its last dimension
         check_product("S0, R -> S0", square, trans_a=True)
-        check_product("R, S0 -> P", square, trans_a=True)  # and b along its first
+        check_product("R, S0 -> P", square, trans_a=True)  # and these shard b along its first
         check_product("R, S1 -> S1", square, trans_b=True)
         check_product("S0, R -> S0", square, alpha=2, **half)
         check_product("S0, R -> S0", square, out_dtype=torch.float32, **half)
 
 
 def check_overloads(sizes: Sequence[int]) -> None:
-    """The ops that the functions call, and those that torch.compile sees, have the same rules."""
+    """The ops that the functions call and the ops that torch.compile sees have the same rules."""
     m, k, n = sizes
     ops = torch.ops.fastgemm
     for op in (ops._matmul.default, ops._gemm.default, ops.gemm.default):
@@ -146,7 +146,7 @@ def check_linear(
     activation: str | None = None,
     op: Callable[..., Any] = fastgemm.linear,
 ) -> None:
-    """Case and shapes are for x, weight, bias and residual; the last may be missing. Gradients are checked,
+    """Case and shapes are for x, weight, bias and residual, which may be missing. Gradients are checked,
     too."""
     on, (names, result, moves) = mesh_of(2), parsed(case)
     names = names[: len(shapes)]
@@ -174,7 +174,7 @@ def check_linear(
 
 
 def check_sequences(shapes: Sequence[Sequence[int]]) -> None:
-    """x of three dimensions: by the op that torch.compile sees, and by the function, which makes rows of them."""
+    """x has three dimensions. The op that torch.compile sees takes it, and the function flattens it to rows."""
     of_op = torch.ops.fastgemm.linear.default
     for case, ops in (
         ("S0, R, R -> S0", (of_op, fastgemm.linear)),
@@ -217,8 +217,8 @@ def check_add(
 
 
 def check_gradients(case: str, shapes: Sequence[Sequence[int]], **options: Any) -> None:
-    """Gradients of a product and their placements are those of torch's products of the same operands; the case
-    names the operands and the gradient of the result."""
+    """Gradients of a product and their placements must equal torch's. The case names the operands and the result's
+    gradient."""
     on, (names, seed_where, _) = mesh_of(2), parsed(case)
     for index, flag in enumerate(("trans_a", "trans_b")):
         names[index] = transposed(names[index], 2) if options.get(flag) else names[index]
@@ -262,7 +262,7 @@ def check_gradients_of_transpose_and_add() -> None:
 
 
 def check_choice(sizes: Sequence[int]) -> None:
-    """Every rank's part is, bit by bit, what the kernel that was asked for makes of the operands' parts."""
+    """Every rank's part must equal, bit for bit, the requested kernel's product of the operands' parts."""
     m, k, n = sizes
     on = mesh_of(2)
     a, b = place(torch.randn(m, k), on, "S1"), place(torch.randn(k, n), on, "S0")
@@ -279,7 +279,7 @@ def check_choice(sizes: Sequence[int]) -> None:
             continue
         assert fastgemm.matmul(a, b, **choice).to_local().equal(expected), choice
         seen.add(expected.double().sum().item())
-    assert len(seen) > 1, "every kernel rounds alike: nothing was distinguished"
+    assert len(seen) > 1, "all kernels round alike, so the test cannot distinguish them"
     for wrong in ({"level": 8}, {"kernel": "no such kernel"}, {"precision": "no such precision"}):
         for call in (lambda w=wrong: fastgemm.matmul(a, b, **w), lambda w=wrong: fastgemm.gemm(a, b, **w)):
             assert raised(ValueError, call)

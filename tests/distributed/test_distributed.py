@@ -1,6 +1,6 @@
-"""Sharded operands (DTensor) on two processes: values against float64, placements, communication.
+"""Tests sharded operands (DTensor) on two processes: values against float64, placements, communication.
 
-How cases are written says sharding.py.
+sharding.py describes the notation of the cases.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import sharding
 from processes import run_forked
 from sharding import cases
 
-M, K, N = SIZES = 7, 11, 5  # none of them even: the devices' parts differ
+M, K, N = SIZES = 7, 11, 5  # all odd, so that the devices' parts differ in size
 PRODUCT = [(M, K), (K, N)]
 WITH_C = [*PRODUCT, (M, N)]
 TRANSPOSED = [{"trans_a": a, "trans_b": b} for a in (False, True) for b in (False, True)]
 
 
 def check_all(check, calls):
-    """Calls a function of sharding.py for each case, its shapes and options."""
+    """Calls a function of sharding.py for each case with its shapes and options."""
     for case, shapes, options in calls:
         getattr(sharding, check)(case, shapes, **options)
 
@@ -80,12 +80,12 @@ def test_batches(ranks, case, shapes):
 
 
 def test_operands_that_fit_no_rule_are_moved(ranks):
-    # The sum is not linear in both at once, the result would be sharded twice, and the largest of two products is
-    # not that of the largest.
+    # No rule fits: a product is not linear in both operands together, a result cannot be sharded twice on one mesh
+    # dimension, and the maximum of products is not the product of maxima.
     moved = cases("P, P => ?; S0, S1 => ?; max, R => ?; S0, S0 => ?; P, avg => ?")
     calls = [(case, PRODUCT, {}) for case in moved]
     calls += [(case, WITH_C, {}) for case in ("S1, S0, S0 => ?", "P, R, avg => ?")]
-    calls.append(("S1, S0 => ?", [(M, 1), (1, N)], {}))  # fewer k than devices
+    calls.append(("S1, S0 => ?", [(M, 1), (1, N)], {}))  # k is smaller than the number of devices
     ranks.run(check_all, "check_product", calls)
 
 
@@ -113,7 +113,7 @@ def test_layers_of_sequences(ranks):
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32])
 def test_integers(ranks, dtype):
-    """To make a Partial sum, torch divides by the number of devices; the quotient would not be an integer."""
+    """To make a Partial sum, torch divides by the number of devices, and the quotient may be no integer."""
     found = cases("S1, S0 -> P; P, R -> P; S1, S0, P -> P; R, R, P -> P; S1, S0, R => ?")
     options = {"dtype": dtype, "alpha": 3}
     ranks.run(check_all, "check_product", [(case, WITH_C[: case.count(",") + 1], options) for case in found])
@@ -196,7 +196,7 @@ def test_compile(ranks):
     ranks.run(sharding.check_compiled, (8, 12, 6))
 
 
-def test_what_is_not_there_is_refused(ranks):
+def test_missing_features_are_refused(ranks):
     ranks.run(sharding.check_refusals)
 
 

@@ -1,4 +1,4 @@
-"""The effect of each keyword argument for sharded operands: every rule handles all arguments of its ops."""
+"""Tests each keyword argument with sharded operands. Every rule must handle all arguments of its ops."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def check_symmetric(
     dtype: torch.dtype = torch.float32,
     **options: Any,
 ) -> None:
-    """``a @ a.mH`` of an a cut up as the case says, plus a symmetric c where it has two operands."""
+    """Checks ``a @ a.mH`` with a sharded as in the case, plus a symmetric c if the case has two operands."""
     (where, *of_c), result, moves = parsed(case)
     on = mesh_of(*mesh)
-    torch.manual_seed(len(where))  # torch's complex numbers have no place in random_tensor
+    torch.manual_seed(len(where))  # random_tensor has no complex numbers
     a = torch.randn(shape, dtype=dtype)
     exact = a.to(torch.complex128) @ a.mH.to(torch.complex128) * options.get("alpha", 1)
     operands = [place(a, on, where)]
-    # torch moves no lazy conjugates.
+    # torch cannot redistribute lazy conjugates.
     operands.append(place(a.conj().resolve_conj(), on, where) if dtype.is_complex else operands[0])
     if of_c:
         c = torch.randn(shape[-2], shape[-2])
@@ -67,12 +67,12 @@ def check_symmetric(
         assert list(got.placements) == placements(result), f"{got.placements} instead of {result}"
     full = got.full_tensor().cpu()
     torch.testing.assert_close(full, exact.to(dtype) if dtype.is_complex else exact.real.to(dtype))
-    if mesh == (2,):  # of more than two summands the all-reduce may add (i, j) and (j, i) in different orders
+    if mesh == (2,):  # the all-reduce may add more than two (i, j) and (j, i) in different orders
         assert full.equal(full.mH), "it is not exactly symmetric"
 
 
 def check_symmetric_by_promise(n: int) -> None:
-    """p @ p.T @ q, where each device's summand is not symmetric: its lower triangle counts."""
+    """Checks sums whose summands on the devices are not symmetric: only their lower triangles count."""
     on = mesh_of(2)
     p = torch.randn(n, n, dtype=torch.float64)
     p = p + p.T
@@ -100,7 +100,7 @@ def check_gradients_of_symmetric(shape: Sequence[int]) -> None:
 
 
 def check_symmetric_is_remembered(shape: Sequence[int]) -> None:
-    """Multiplies the same operands with and without the promise."""
+    """Multiplies the same operands with and without symmetric=True."""
     a = torch.randn(shape)
     placed = place(a, mesh_of(2), "S0")
     for symmetric in (False, True, False, True):
@@ -110,7 +110,7 @@ def check_symmetric_is_remembered(shape: Sequence[int]) -> None:
 
 
 def check_recognized(shape: Sequence[int]) -> None:
-    """Without the promise each device looks at its own operands: those that were moved are two matrices."""
+    """Without symmetric=True each device compares its own operands. Redistributed ones are two matrices."""
     a = torch.randn(shape)
     for where in ("R", "S1"):
         d = place(a, mesh_of(2), where)

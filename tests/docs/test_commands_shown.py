@@ -1,5 +1,5 @@
-"""Runs every command line that README, CONTRIBUTING, docs/, notebooks and examples/ show: with small problems
-instead of large ones, short samples, and the first problem of a preset. Commands of benchmarks/ are only
+"""Runs every command line that README, CONTRIBUTING, docs/, notebooks and examples/ show, but with small problems,
+short samples, and only the first problem of a preset. Commands of benchmarks/ are only
 parsed."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHOWN_IN = [
 ]
 PREFIX = r"(?:\.venv/bin/)?fastgemm "
 OF_BENCHMARKS = r"(?:\.venv/bin/)?python benchmarks/(?=(?:run|accuracy)\.py)"
-# Kernels that a reader is told to write and words to fill in, and what stands in their place.
+# Replacements for kernels that a reader is told to write, and for words to fill in.
 TO_FILL_IN = {
     "blocked_twice": "blocked",
     "tiled_wide": "tiled",
@@ -34,12 +34,12 @@ TO_FILL_IN = {
     "name": "naive",
     "LEVEL": "2",
 }
-# Minutes on a GPU: it is read and not run.
+# Takes minutes on a GPU, so it is parsed but not run.
 LONG = [["tune"]]
-# Messages of commands without a GPU, where the page shows a run with one.
+# Messages of commands without a GPU, if the page shows a run with a GPU.
 NEEDS_GPU = re.compile(r"on a GPU|none can be used here|is a kernel of \w+ on cuda")
-SIZE = 128  # of what is larger
-# By what a figure was measured: a command of the commit that stands beside it.
+SIZE = 128  # larger sizes are reduced to this
+# The command that measured a figure, at the commit beside it.
 MEASURED_BY = re.compile(r"(?:(?<=, by )|(?<=命令\W))`[^`\n]+`|`[^`\n]+`(?= \(commit )")
 
 
@@ -51,7 +51,7 @@ def text_of(path: Path) -> str:
 
 
 def commands_in(text: str, prefix: str = PREFIX) -> set[str]:
-    """Lines of code blocks and cells, and what stands between backticks."""
+    """Lines of code blocks and cells, and texts between backticks."""
     blocks = "\n".join(snippets(text, "(?:sh|text)?"))
     lines = re.findall(rf"^ *(?:\$ )?{prefix}(\w.*)$", blocks, re.M) + re.findall(
         rf"^!{prefix}(.*)$", text, re.M
@@ -65,7 +65,7 @@ MEASURING = sorted(set().union(*(commands_in(text_of(path), OF_BENCHMARKS) for p
 
 
 def quick(command: str) -> list[str]:
-    """The words of a command whose sizes are small, and whose kernels exist."""
+    """The words of a command, with small sizes and existing kernels."""
     words = [
         str(min(SIZE, int(word)))
         if word.isdecimal()
@@ -73,7 +73,7 @@ def quick(command: str) -> list[str]:
         for word in shlex.split(command)
     ]
     words = [TO_FILL_IN.get(word, word) for word in words]
-    if words == ["explain"]:  # the name of the command, not a use of it
+    if words == ["explain"]:  # only the command's name, without arguments
         return ["explain", "--help"]
     return [*words, "--shape", "64"] if words[0] == "explain" and "--shape" not in words else words
 
@@ -82,13 +82,13 @@ def quick(command: str) -> list[str]:
 def test_commands_of_benchmarks_are_understood(command):
     program, *words = shlex.split(command)
     main = {"run.py": measuring.main, "accuracy.py": accuracy.main}[program]
-    if "NAME" not in words:  # the name of any preset
+    if "NAME" not in words:  # stands for any preset
         main.make_context(program, words)
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs a command in an empty folder, on no more than one problem and for no longer than it must."""
+    """Runs a command in an empty folder, on at most one problem and for the shortest time."""
     from fastgemm.cli import bench, ladder
 
     sweep, climb = bench.run_sweep, ladder.run_ladder
@@ -107,7 +107,7 @@ def run(tmp_path, monkeypatch):
     threads = torch.get_num_threads()
     yield lambda words: CliRunner().invoke(main, words)
     torch.set_num_threads(threads)
-    fastgemm.tuning.clear_cache(disk=True)  # what --tune remembered would steer other tests
+    fastgemm.tuning.clear_cache(disk=True)  # the results of --tune would change choices in other tests
 
 
 def test_commands_are_found():

@@ -1,4 +1,4 @@
-"""The documentation as a whole: the API reference names everything public, and docstrings everything they take.
+"""Tests the documentation: the API reference has all public names, and docstrings describe all parameters.
 
 Links, images, anchors and cross-references are checked by `make docs`, where every warning is an error.
 """
@@ -20,7 +20,7 @@ FUNCTIONS = [name for name in fastgemm.__all__ if inspect.isfunction(getattr(fas
 
 
 def documented(text: str, section: str) -> set[str]:
-    """Names that a section of a docstring in Google's style lists."""
+    """The names in a section of a docstring in Google's style."""
     found = re.search(rf"^\s*{section}:\n((?:\s{{4,}}.*\n|\s*\n)+)", inspect.cleandoc(text) + "\n", re.M)
     if not found:
         return set()
@@ -65,7 +65,7 @@ def test_examples_of_docstrings_run(name):
     shown = getattr(fastgemm, name)
     text = inspect.cleandoc(shown.__doc__)
     section = text.partition("Examples:")[2]
-    assert section, "in a section of their own, which the site shows as code"
+    assert section, "in their own section, which the site shows as code"
     examples = doctest.DocTestParser().get_doctest(textwrap.dedent(section), {}, name, None, 0)
     assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(examples).failed == 0
 

@@ -1,4 +1,4 @@
-"""docs/pytorch.md: every snippet runs as it stands, in a process of its own, and every file it names exists."""
+"""Tests docs/pytorch.md: every snippet runs unchanged in its own process, and every named file exists."""
 
 from __future__ import annotations
 

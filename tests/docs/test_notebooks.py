@@ -1,4 +1,4 @@
-"""The notebooks as they are committed: run from top to bottom, complete, small, and without traces of a machine.
+"""Tests the committed notebooks: cells ran from top to bottom, and outputs are complete, small and free of paths.
 
 `make test-notebooks` checks that they still run.
 """
@@ -17,7 +17,7 @@ from pages import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MOST_BYTES = 500_000
-# Paths of a machine, addresses of objects.
+# Local paths and addresses of objects.
 TRACES = re.compile(
     r"(/tmp/|/home/|/root/|/work/|/Users/|site-packages|\bat 0x[0-9a-f]{6,}|0x7f[0-9a-f]{8,})"
 )
@@ -60,7 +60,7 @@ def test_has_no_traces_of_a_machine(path: Path):
 
 
 class Recorder(ModuleType):
-    """A simulator that notes when its kernels are installed."""
+    """A simulator that records when its kernels are installed."""
 
     def __init__(self, name: str, log: list[str]):
         super().__init__(name)

@@ -1,4 +1,4 @@
-"""Pages in two languages say the same: the same headings, lists, tables, generated blocks, code and links."""
+"""Tests that translated pages have the same headings, lists, tables, generated blocks, code and links."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TRANSLATED = {
     ROOT / "docs" / "ladder.md": ROOT / "docs" / "ladder.zh.md",
 }
 BLOCK = re.compile(r"<!-- (\w+):begin -->\n(.*?)<!-- \1:end -->", re.S)
-FIGURE = re.compile(r"\d+(?:\.\d+)?|\|")  # and the cells, of a generated block
+FIGURE = re.compile(r"\d+(?:\.\d+)?|\|")  # the number of lines and of cells in a generated block
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 
 def code_of(language: str, text: str) -> str:
-    """Without comments, which are translated."""
+    """Code without comments, because comments are translated."""
     if language != "python":
         return "\n".join(re.sub(r"\s*#.*", "", line) for line in text.splitlines())
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
@@ -29,12 +29,12 @@ def code_of(language: str, text: str) -> str:
 
 
 def names_in(text: str) -> Counter[str]:
-    """Code in the text, except for numbers and words that a translation may change."""
+    """Code in the text, without numbers and words that a translation may change."""
     return Counter(re.findall(r"`([^`\n]+)`", text))
 
 
 def outline(page: str) -> dict[str, object]:
-    """What a translation keeps, by what it is called in a message."""
+    """The parts that a translation must keep, by their names in messages."""
     blocks = dict(BLOCK.findall(page))
     generated = {name: Counter(FIGURE.findall(body)) for name, body in blocks.items()}
     text = BLOCK.sub("", page)
@@ -81,7 +81,7 @@ DRIFT = {
 @pytest.mark.parametrize("change", DRIFT)
 @pytest.mark.parametrize("page", TRANSLATED, ids=lambda page: page.stem)
 def test_drift_is_noticed(page: Path, change: str):
-    """Each is planted in the original, as by an edit that forgets the translation."""
+    """Each change is made only in the original, as by an edit that forgets the translation."""
     pattern, instead, what = DRIFT[change]
     text = page.read_text("utf-8")
     changed = re.sub(pattern, instead, text, count=1, flags=re.M | re.S if "begin" in pattern else re.M)

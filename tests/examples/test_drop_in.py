@@ -1,4 +1,4 @@
-"""docs/drop_in.md, examples/transformer.py, and the bounds that it holds results against."""
+"""Tests docs/drop_in.md, and examples/transformer.py with its error bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TINY = ["--device", "cpu", "--size", "tiny", "--threads", "1", "--budget", "0.00
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """More would only wait for each other on products this small; conftest.py resets the number."""
+    """Uses one thread, because several would only wait on small products. conftest.py resets the number."""
     torch.set_num_threads(1)
 
 
@@ -27,7 +27,7 @@ def test_the_snippets_of_the_document():
     assert len(blocks) >= 6
     names: dict[str, object] = {}
     for block in blocks:
-        exec(block, names)  # each goes on from the one before
+        exec(block, names)  # each snippet continues the one before
 
 
 def test_the_example(tmp_path):
@@ -36,16 +36,16 @@ def test_the_example(tmp_path):
     assert done.exit_code == 0, done.output
     assert "times as fast" in done.output
     report = read_report(path)
-    assert len(report.results) == 2 * 2 * 3 * 2  # types, kinds of attention, phases, torch and patched
+    assert len(report.results) == 2 * 2 * 3 * 2  # types, kinds of attention, phases, torch or patched
     assert all(row.seconds.median > 0 for row in report.results)
     by_products, fused = (run["routed_in_a_step"] for run in report.summary["runs"][:2])
     layers = 2
-    # Each layer has four linears in the forward pass, and two products for the gradients of each. The head
+    # Each layer has four linear layers in the forward pass, and two products for the gradients of each. The head
     # has no bias.
     assert by_products["ops"] == {"addmm": 4 * layers, "mm": 8 * layers + 3, "bmm": 6 * layers}
     assert fused["ops"] == {"addmm": 4 * layers, "mm": 8 * layers + 3}
-    assert not by_products["passed_on"] and not fused["passed_on"]  # fused attention multiplies by itself
-    for run in report.summary["runs"]:  # each from the weights that the float64 reference has
+    assert not by_products["passed_on"] and not fused["passed_on"]  # fused attention has its own products
+    for run in report.summary["runs"]:  # each step starts from the weights of the float64 reference
         assert max(error for d in run["differences"] for error in d["errors"]) <= 2
     assert set(report.summary["host_us"]) >= {"torch.mm", "torch.mm, patched", "torch.add, patched"}
 
@@ -57,15 +57,15 @@ def run_of(dtype=torch.float32, **config):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_the_patched_transformer_is_within_rounding(dtype):
-    """Level 1 sums in another order than torch, so that there are differences."""
+    """Level 1 sums in another order than torch, so results differ."""
     found, routed = run_of(dtype, tied=True).compare()
     assert {d.kind for d in found} == {"loss", "logits", "gradient", "weight"}
     assert max(d.of_bound for d in found) <= 1
-    if dtype != torch.bfloat16:  # in which results are often rounded to the same number
+    if dtype != torch.bfloat16:  # where results are often rounded to the same number
         assert max(d.of_bound for d in found) > 0
     assert set(routed.kernels) == {"naive"}
     for d in found:
-        assert max(d.errors) <= 2  # half the bound is how far the exact result may be
+        assert max(d.errors) <= 2  # the distance to the exact result may be half the bound
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_faulty_products_are_found(what, fault, monkeypatch):
 
 
 def tf32(x):
-    """x without the 13 last bits."""
+    """x without its 13 last bits."""
     return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
 
 
 def faulty(fault):
-    """fastgemm.patch with a fault in matrix products; batches and products with a bias stay right."""
+    """fastgemm.patch with a fault in matrix products. Batches and products with a bias stay right."""
 
     class Faults(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):

@@ -1,4 +1,4 @@
-"""The shortest example of each use runs, from any folder, and says what it is there to say."""
+"""Tests that the shortest examples run from any folder and print the expected text."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_example_runs(name, tmp_path, monkeypatch):
 
 def test_every_example_is_named():
     listed = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
-    helpers = ("comparing.py", "repository.py", "rounding.py")  # which examples import
+    helpers = ("comparing.py", "repository.py", "rounding.py")  # a module that examples import
     files = [path.name for path in (ROOT / "examples").glob("*.py")]
     assert not [name for name in files if f"({name})" not in listed and name not in helpers]

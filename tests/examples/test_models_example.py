@@ -1,4 +1,4 @@
-"""examples/models.py at its smallest size."""
+"""Tests examples/models.py at its smallest size."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LAYERS = 2
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """More would only wait for each other on products this small; conftest.py resets the number."""
+    """Uses one thread, because several would only wait on small products. conftest.py resets the number."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs the program; gives its exit code, its output and its report, if it wrote one."""
+    """Runs the program. Returns its exit code, its output and its report, if it wrote one."""
 
     def run(*arguments: str):
         path = tmp_path / "models.json"
@@ -40,11 +40,11 @@ def run(tmp_path):
 
 def test_the_models(run):
     pytest.importorskip("transformers")
-    # Level 1 sums in another order than torch, so that there are differences.
+    # Level 1 sums in another order than torch, so results differ.
     code, output, report = run("--level", "1")
     assert code == 0, output
     assert "Llama prefill, 2 x 8 tokens (2 layers of 32)" in output and "routed naive" in output
-    assert len(report.results) == 2 * 6 * 3 + 3 * 2  # types, steps and ways, and chains without a layer
+    assert len(report.results) == 2 * 6 * 3 + 3 * 2  # types, steps and ways, and chains without layers
     assert all(row.right and row.seconds.median > 0 for row in report.results)
     assert report.environment["transformers"]
     runs = {(run["name"], run["dtype"]): run for run in report.summary["runs"]}
@@ -54,13 +54,13 @@ def test_the_models(run):
         linears = 7 * LAYERS + 1
         assert forward["routed"]["ops"]["mm"] == decode["routed"]["ops"]["mm"] == linears
         assert training["routed"]["ops"]["mm"] == 3 * linears
-        assert not forward["routed"]["passed_on"]  # fused attention multiplies by itself
+        assert not forward["routed"]["passed_on"]  # fused attention computes its own products
         assert {d["kind"] for d in training["differences"]["convert"]} == {"loss", "logits", "gradient"}
         assert (forward["layers"], forward["converted"]) == (linears, linears)
-        # transformers' own layers, Conv1D, and the head
+        # Conv1D layers of transformers, and the head
         assert runs["gpt2", dtype]["converted"] == 4 * LAYERS + 1
         assert runs["bert", dtype]["routed"]["ops"] == {"addmm": 6 * LAYERS + 1}
-        assert not runs["vit", dtype]["routed"]["passed_on"]  # nor is its convolution a product
+        assert not runs["vit", dtype]["routed"]["passed_on"]  # its convolution is no product either
     moved = {row.kernel for row in report.results if row.dtype == "float32" and (row.worst_error or 0) > 0}
     assert moved == {"patch", "convert"}
 
@@ -100,7 +100,7 @@ def test_rows_that_do_not_depend_on_the_batch(run, monkeypatch):
         assert found["routed"]["kernels"] == {"invariant": linears}
         assert found["products"] == found["same_bits"] == linears
     assert f"{linears} of {linears} products of one sequence have the bits that it has among 32" in output
-    # Tests the check itself, with products that depend on the batch.
+    # This tests the check itself, with products that depend on the batch.
     linear = torch.nn.functional.linear
     monkeypatch.setattr(
         "torch.nn.functional.linear", lambda x, w, b=None: linear(x, w, b) * (1 + len(x) / 64)
@@ -145,7 +145,7 @@ def test_the_chains(run):
     assert routed["cov"] == 1 and routed["newton-schulz"] == 15
     assert {row.kernel for row in report.results} == {"torch", "patch"}
     code, output, report = run(*CHAINS, "--dtype", "bfloat16")
-    assert code == 0 and not report.results  # they are float32's
+    assert code == 0 and not report.results  # chains have these only in float32
 
 
 def test_a_wrong_product_in_a_chain_is_found(run, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_wrong_product_in_a_chain_is_found(run, monkeypatch):
     assert code == 1 and "times what rounding explains" in output
 
 
-def test_a_call_that_raises_leaves_the_others(run, monkeypatch):
+def test_an_error_of_a_call_affects_no_other_call(run, monkeypatch):
     def broken(**operands):
         raise TypeError("not of this version")
 

@@ -1,4 +1,4 @@
-"""examples/newton_schulz.py at a small size."""
+"""Tests examples/newton_schulz.py at a small size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""examples/tensor_parallel.py on two processes."""
+"""Tests examples/tensor_parallel.py on two processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = ["--size", "24", "32", "64", "--rounds", "2"]
 
 
 def run_two(*program: str) -> subprocess.CompletedProcess:
-    """A program on two processes that torchrun starts, without GPUs."""
+    """Runs a program with torchrun on two processes, without GPUs."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     network = {"GLOO_SOCKET_IFNAME": LOOPBACK} if LOOPBACK else {}
     return run_python([*launch, *program], OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", **network)
@@ -41,8 +41,8 @@ def test_run_by_torchrun(tmp_path):
     assert "24x32x64" in done.stdout
 
 
-# Runs a program so that a thread of gloo is the last to hold a tensor when the interpreter ends, and waits for it:
-# what a busy machine does now and then. Only the sleep at the very end lets the thread go on.
+# In this program a thread of gloo is the last to hold a tensor when the interpreter ends, and the program waits
+# for it. This sometimes happens on a busy machine. Only the sleep at the very end lets the thread continue.
 LATE_THREAD = """
 import atexit, os, runpy, sys, time
 
@@ -92,7 +92,7 @@ def test_says_how_to_start_it():
 
 
 def check_wrong_results_are_noticed() -> None:
-    """Every device's error beyond that of one fails the report: here a product whose last row is lost."""
+    """The report fails if a device's error exceeds that of a single device. Here a product loses its last row."""
     sys.path.insert(0, str(EXAMPLE.parent))
     import tensor_parallel as example
 

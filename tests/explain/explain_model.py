@@ -1,4 +1,4 @@
-"""Launches as the simulator hands them over, made by hand: addresses of one warp, counted here once more."""
+"""Hand-made launches in the simulator's form: the addresses of one warp, counted independently here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sectors(offsets: list[int], width: int) -> int:
 
 
 def wavefronts(offsets: list[int], width: int) -> tuple[int, int]:
-    """Passes over the banks, and the fewest: 32 lanes of up to 4 bytes, 16 of 8 or 8 of 16 go together."""
+    """Passes over the banks, and the fewest. A pass serves 32 lanes of up to 4 bytes, 16 of 8 or 8 of 16."""
     together = 32 if width <= 4 else 16 if width == 8 else 8
     if len(set(offsets)) == 1:
         return 1, 1
@@ -36,7 +36,7 @@ def wavefronts(offsets: list[int], width: int) -> tuple[int, int]:
 def site(
     pc: int, space: str, kind: str, buffer: str, width: int, offset: Callable[[int], int], requests: int = 1
 ) -> dict[str, Any]:
-    """``requests`` equal requests of 32 lanes, each ``width`` bytes at ``offset(lane)``."""
+    """``requests`` equal requests. Each of 32 lanes accesses ``width`` bytes at ``offset(lane)``."""
     offsets = [offset(lane) for lane in range(32)]
     passes, ideal = wavefronts(offsets, width) if space == "shared" else (0, 0)
     used = len({o + i for o in offsets for i in range(width)})
@@ -79,7 +79,7 @@ def launch(kernel: str, function: str, sites: list[dict[str, Any]], **changed: A
 
 
 def naive(coalesced: bool = True) -> tuple[list[dict[str, Any]], dict[int, tuple[Frame, ...]]]:
-    """Level 1 of gemm at 128 x 128 x 128: a warp along a row of C, or along a column."""
+    """Level 1 of gemm at 128 x 128 x 128, with warps along a row of C or along a column."""
     n = 128
     requests = 64 * 8 * n
     across, down = (lambda lane: 4 * lane), (lambda lane: 4 * n * lane)
@@ -119,14 +119,14 @@ def frames(lines: dict[int, int], file: str) -> dict[int, tuple[Frame, ...]]:
 
 
 def only(sites: Iterable[Any], **wanted: Any) -> Any:
-    """The one site whose attributes are these."""
+    """The only site with these attributes."""
     found = [site for site in sites if all(getattr(site, name) == value for name, value in wanted.items())]
     assert len(found) == 1, (wanted, found)
     return found[0]
 
 
 class HandMade:
-    """Replaces the simulator: returns the launches that a test made."""
+    """Replaces the simulator, and returns the launches that a test made."""
 
     def __init__(self, launches):
         self.launches = launches
@@ -150,7 +150,7 @@ def report_of(
     raising: Exception | None = None,
     **options: Any,
 ) -> fastgemm.Report:
-    """A report of these launches and frames, as if the simulator had seen them."""
+    """The report for these launches and frames, as if they came from the simulator."""
     launches, frames = launches_and_frames
 
     def call() -> None:

@@ -1,4 +1,4 @@
-"""fastgemm.explain: the arithmetic of a report, on launches made by hand."""
+"""Tests the arithmetic of a report of fastgemm.explain, on hand-made launches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_site_counts_sectors_and_what_of_them_is_used(report_of):
     assert (a.sectors_per_request, a.used, a.conflict) == (32, 1 / 8, None)
     assert (b.sectors_per_request, b.used) == (1, 4 / 32)
     assert (a.file, a.line, a.lanes_per_request) == (model.NAIVE, 35, 32)
-    assert figures.wastes(a) and not figures.wastes(b)  # a broadcast cannot do with less than one sector
+    assert figures.wastes(a) and not figures.wastes(b)  # a broadcast needs at least one sector
     totals = report.totals
     requests = 64 * 8 * 128
     assert totals.global_requests == 2 * requests + requests // 128
@@ -52,7 +52,7 @@ def test_copies_of_a_line_are_merged_and_different_accesses_are_not(report_of):
     assert len(report.sites) == 5
     merged = report.sites[0]
     assert (merged.requests, merged.sectors, merged.lanes) == (30, 40 + 40 + 320, 960)
-    assert merged.example[1] == 4096, "the example is of the costliest"
+    assert merged.example[1] == 4096, "the example is the access with the highest cost"
 
 
 def test_sampled_grids_are_scaled_and_say_so(report_of):
@@ -63,7 +63,7 @@ def test_sampled_grids_are_scaled_and_say_so(report_of):
     assert report.totals.barriers == 30
     assert any("64 of 640 blocks" in note for note in report.notes)
     assert report.launches[0].sampled and "64 of 640 blocks" in str(report)
-    # The touched bytes are scaled up, too, but never beyond the buffer.
+    # The accessed bytes are scaled up, too, but never beyond the buffer.
     assert report.roofline.bytes_compulsory == 3 * 4 * 128 * 128
 
 
@@ -126,18 +126,18 @@ def test_roofline_of_a_product(report_of):
 
 
 def test_bank_conflicts_lower_the_roof(report_of):
-    """32 x 32 tiles of float32 with a 32-way conflict: 32 wavefronts of 128 bytes come back as one's worth."""
+    """32 x 32 tiles of float32 with a 32-way conflict: 32 wavefronts return the bytes of one."""
     conflicted = report_of(model.transposed(32), "transpose", "shared", (256, 256)).roofline
     padded = report_of(model.transposed(33), "transpose", "padded", (256, 256)).roofline
     assert conflicted.bound == "shared memory" and padded.bound == "memory"
-    # 2 x 128 useful bytes for 33 wavefronts, one a cycle on each of 132 multiprocessors.
+    # 33 wavefronts move 2 x 128 useful bytes. Each of 132 multiprocessors has one wavefront per cycle.
     assert conflicted.attainable == pytest.approx(132 * 1.98e9 * 256 / 33)
     assert padded.attainable == pytest.approx(4.8e12)
     assert padded.peak is None and padded.intensity is None
 
 
 def test_roofline_of_matrix_instructions():
-    """Six bf16 products for one of float32: a sixth of the tensor cores' rate, at most."""
+    """A float32 product takes six bf16 products, so its rate is at most a sixth of the tensor cores' rate."""
     work = 2 * 64**3
     site = model.site(16, "none", "mma", "", 0, lambda lane: 0, 10)
     site |= {"instruction": "wgmma.m64n64k16.f32.bf16", "flops": 6 * work}
@@ -167,7 +167,7 @@ def test_matrix_instructions_name_their_unit(instruction, unit, tera):
 
 
 def test_a_simulation_that_another_thread_leaves():
-    """Otherwise the simulation would silently continue in the thread that entered it."""
+    """It must raise, because the simulation would otherwise continue in the thread that entered it."""
     a, simulation = torch.randn(4, 4), fastgemm.simulate()
     with ThreadPoolExecutor(1, "other") as pool:
         pool.submit(simulation.__enter__).result()

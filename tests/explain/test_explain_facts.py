@@ -1,4 +1,4 @@
-"""Occupancy, GPUs, and the names and lines of kernels: what fastgemm.explain knows beside the counters."""
+"""Tests what fastgemm.explain knows besides counters: occupancy, GPUs, and the names and lines of kernels."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STORED = json.loads(files("fastgemm").joinpath("_explain/cuda_resources.json").r
 
 # --- occupancy
 
-# (GPU, registers, threads, static and dynamic shared memory, blocks a multiprocessor, what limits them), as
-# cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0's cuda_occupancy.h gives them for one named barrier.
+# (GPU, registers, threads, static and dynamic shared memory, blocks for each multiprocessor, their limit), from
+# cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0's cuda_occupancy.h, for one named barrier.
 NVIDIA = [
     ("A100", 32, 256, 0, 0, 8, "registers, threads"),
     ("A100", 33, 256, 0, 0, 6, "registers"),
@@ -50,7 +50,7 @@ def test_occupancy_is_nvidias(gpu, registers, threads, static, dynamic, blocks, 
 
 
 def test_occupancy_at_the_edges():
-    """Computed by hand for an H200: 228 KB of shared memory, of which one block may have 227 KB."""
+    """Computed by hand for an H200, which has 228 KB of shared memory. One block may have 227 KB."""
     for threads, registers, shared, blocks in (
         (384, 168, 227 << 10, 1),
         (384, 168, (227 << 10) + 1, 0),
@@ -60,7 +60,7 @@ def test_occupancy_at_the_edges():
     ):
         found = occupancy(GPUS["H200"], threads=threads, registers=registers, shared_bytes=shared)
         assert found.blocks == blocks, (threads, registers, shared)
-    # Six blocks of 33792 bytes and 1 KB each fit; registers of 80 for 256 threads allow three.
+    # Shared memory allows six blocks of 33792 bytes and 1 KB each. 80 registers for 256 threads allow three.
     limits = {"threads": 8, "shared memory": 6, "blocks": 32, "registers": 3}
     assert occupancy(GPUS["H200"], threads=256, registers=80, shared_bytes=33792).limits == limits
 
@@ -98,7 +98,7 @@ def test_gpus_are_found_as_people_and_drivers_name_them(gpu, names):
     assert {find_gpu(name).name for name in names} == {gpu}
 
 
-@pytest.mark.parametrize("name", ["V100", "", "H20", 200, None, "NVIDIA H100 PCIe"])  # of another clock
+@pytest.mark.parametrize("name", ["V100", "", "H20", 200, None, "NVIDIA H100 PCIe"])  # with another clock
 def test_unknown_gpus_are_refused_with_those_there_are(name):
     with pytest.raises(ValueError, match="A100, H100, H200, L40S, RTX 4090"):
         fastgemm.explain("gemm", level=1, shape=(8, 8, 8), gpu=name)

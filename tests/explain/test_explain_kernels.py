@@ -1,4 +1,4 @@
-"""fastgemm.explain on the kernels of the table, fastgemm.simulate, and the command line.
+"""Tests fastgemm.explain on the kernels of the table, fastgemm.simulate, and the command line.
 
 tests/simt/test_counters.py checks the counters of each kernel.
 """
@@ -27,7 +27,7 @@ LIBRARIES = ("torch", "cublas", "cublaslt")
 ROWS = [
     row
     for row in fastgemm.kernels(device="cuda")
-    if not row.name.startswith(LIBRARIES) and row.role != "shortcut"  # which launches other rows
+    if not row.name.startswith(LIBRARIES) and row.role != "shortcut"  # this launches other rows
 ]
 
 
@@ -38,7 +38,7 @@ def test_accesses_have_their_operand_place_and_lanes():
     assert (a.file, a.lanes_per_request, a.requests) == (NAIVE, 32, 128 * 128 // 32 * 128)
     assert a.function.startswith("gemm_naive_kernel<float") and "multiply_add" in str(report)
     assert (a.sectors_per_request, only(report.sites, kind="store").sectors_per_request) == (1, 4)
-    # With B stored as (N, K) the addresses of adjacent lanes are a row apart.
+    # If B is stored as (N, K), the addresses of adjacent lanes are a row apart.
     assert only(report.sites, buffer="b").sectors_per_request == 32
 
 
@@ -52,7 +52,7 @@ def test_transpose_of_any_element(dtype):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.op}-{row.name}")
 def test_every_kernel_is_explained(row):
-    """Every launch has lines of this project's source, and the registers that nvcc gave it."""
+    """Every launch must have lines of this project's source, and the number of registers from nvcc."""
     dtypes = (torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int32, torch.int16)
     taken = [dtype for dtype in dtypes if row.takes(dtype)]
     dtype = next((dtype for dtype in taken if "precision" not in by_name(row.name, dtype)), taken[0])
@@ -71,14 +71,14 @@ def test_every_kernel_is_explained(row):
 
 
 def test_a_large_product_takes_seconds():
-    start = time.process_time()  # of all threads
+    start = time.process_time()  # the time of all threads
     report = fastgemm.explain("gemm", kernel="vectorized", shape=(512, 512, 512))
     assert time.process_time() - start < 20
     assert report.totals.global_requests > 0
 
 
 def test_counts_of_a_sample_are_those_of_the_whole_grid():
-    """1024 blocks of which 64 are counted, all alike."""
+    """64 of 1024 equal blocks are counted."""
     report = fastgemm.explain("gemm", level=1, shape=(512, 512, 16))
     assert report.launches[0].sampled and report.launches[0].blocks == 1024
     assert only(report.sites, buffer="a").requests == 512 * 512 // 32 * 16
@@ -99,7 +99,7 @@ def test_simulate_runs_the_cuda_rows_and_restores():
     with fastgemm.simulate():
         torch.testing.assert_close(fastgemm.matmul(a, b, kernel="thread_tile"), a @ b)
         with pytest.raises(ValueError, match="unknown kernel"):
-            fastgemm.matmul(a, b, kernel="microkernel")  # of the CPU
+            fastgemm.matmul(a, b, kernel="microkernel")  # a row of the CPU
         elsewhere = []
         thread = threading.Thread(
             target=lambda: elsewhere.append(fastgemm.matmul(a, b, kernel="microkernel"))

@@ -1,4 +1,4 @@
-"""fastgemm.explain: how a report is shown, as text, HTML, JSON and pictures."""
+"""Tests how a report of fastgemm.explain is shown: as text, HTML, JSON and pictures."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_pictures_show_as_many_wavefronts_as_are_counted(width, stride):
     offsets = tuple(lane * stride // width * width for lane in range(32))
     words = plots.place_in_wavefronts(offsets, width)
     assert max(word.wavefront for word in words) + 1 == model.wavefronts(list(offsets), width)[0]
-    assert len({(word.wavefront, word.bank) for word in words}) == len(words), "a word of a bank a wavefront"
+    assert len({(word.wavefront, word.bank) for word in words}) == len(words), "one word of each bank"
     assert {lane for word in words for lane in word.lanes} == set(range(32))
 
 

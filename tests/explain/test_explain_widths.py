@@ -1,4 +1,4 @@
-"""fastgemm.explain in terminals of 80 and 160 columns: the source is whole in each."""
+"""Tests fastgemm.explain in terminals of 80 and 160 columns. Both must show whole source lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastgemm.cli import main
 from pages import ROOT
 from rich.console import Console
 
-# The lines of the tile's source, as they stand above their counters.
+# The source lines of the tile, each above its counters.
 STACKED = f"""\
 csrc/cuda/transpose/shared_tile.cuh
     access             requests  lanes  sectors   used  conflict
@@ -79,7 +79,7 @@ def without_spaces(text: str) -> str:
 
 
 def shown(command: str, width: int) -> str:
-    """The output of a command. Nothing in it may be cut off or wider than the terminal."""
+    """The output of a command. No line may be cut off or wider than the terminal."""
     result = CliRunner().invoke(main, ["explain", *command.split()], env={"COLUMNS": str(width)})
     assert result.exit_code == 0, result.output
     assert "…" not in result.stdout and max(map(len, result.stdout.splitlines())) <= width
@@ -98,7 +98,7 @@ def shown(command: str, width: int) -> str:
 )
 def test_nothing_is_cut(command, width):
     out = shown(command, width)
-    if width < text.BESIDE:  # what stands beside counters is folded between them
+    if width < text.BESIDE:  # source beside counters is wrapped between their rows
         numbered = re.findall(r"^ *(\d+)  +\S", out, re.M)
         assert len(numbered) > 5
         (file, *_) = re.findall(r"^csrc/\S+$", out, re.M)

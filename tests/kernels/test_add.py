@@ -1,4 +1,4 @@
-"""Elementwise a + alpha * b on its rungs."""
+"""Tests the elementwise sum a + alpha * b on all rungs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHAPES = [(1,), (7,), (64,), (1000,), (3, 5), (17, 33), (128, 129), (2, 3, 4, 5)
 
 
 def exact_sum(a: Tensor, b: Tensor, alpha: float) -> Tensor:
-    """float64, or the integer type with wrapping."""
+    """The sum in float64, or for integers in their own type, which wraps."""
     if a.dtype.is_floating_point:
         return a.double() + alpha * b.double()
     return wrapped(a.long() + int(alpha) * b.long(), a.dtype)
@@ -44,7 +44,7 @@ def assert_sum(result: Tensor, a: Tensor, b: Tensor, alpha: float, what: str) ->
     if not a.dtype.is_floating_point:
         assert torch.equal(result, exact), what
         return
-    # alpha (rounded to the accumulator's type), the product and the sum round once each, the result once more.
+    # There are four roundings: alpha (to the accumulator's type), the product, the sum, and the result.
     scale = a.double().abs() + abs(alpha) * b.double().abs()
     bound = 4 * UNIT_ROUNDOFF[accumulator(a.dtype)] * scale + UNIT_ROUNDOFF[a.dtype] * exact.abs()
     bound = bound + torch.finfo(a.dtype).smallest_normal * UNIT_ROUNDOFF[a.dtype]

@@ -1,7 +1,7 @@
-"""Complex products and sums, by every kernel for the type of their parts, against complex128 arithmetic.
+"""Tests complex products and sums against complex128, by every kernel for the type of their real parts.
 
-The parts of a product are sums of 2 K terms, so the bound is that of a real product with 2 K (reference.py), with
-|a_re b_re| + |a_im b_im| <= |a| |b| for the magnitudes.
+The real and imaginary parts of a product are sums of 2 K terms. So the bound is that of a real product with 2 K
+(reference.py). For magnitudes, |a_re b_re| + |a_im b_im| <= |a| |b|.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BY_TORCH = (torch.complex64, torch.complex128)
 every_type = pytest.mark.parametrize("dtype", COMPLEX_PARTS, ids=row_id)
 every_type_of_torch = pytest.mark.parametrize("dtype", BY_TORCH, ids=row_id)
 
-OWN = 6  # of all levels but 7, which may take torch's own product
+OWN = 6  # all levels except 7, which may use torch's product
 VIEWS = {
     "plain": lambda x: x,
     "column-major": lambda x: x.mT.contiguous().mT,
@@ -57,14 +57,14 @@ def random_complex(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def operands(m: int, n: int, k: int, dtype: torch.dtype, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
-    """a, of a batch where there is one, b, and c like the result."""
+    """a (of a batch, if there is one), b, and a c with the result's shape."""
     shapes = (*batch, m, k), (k, n), (*batch, m, n)
     a, b, c = (random_complex(*shape, dtype=dtype) for shape in shapes)
     return a, b, c
 
 
 def own_levels(device: str) -> list[int]:
-    """The levels that never take torch's own product."""
+    """The levels that never use torch's product."""
     return [level for level in levels("gemm", device) if level < 7]
 
 
@@ -91,7 +91,7 @@ def assert_right(
     rounded = UNIT_ROUNDOFF[part] if part == torch.float16 else 0.0
     of_operands = 2 * OPERAND_ROUNDING.get(precision, 0.0) * min(1, 16 / math.sqrt(terms))
     bound = (2 * u * (math.sqrt(terms) + 3) + of_operands) * magnitude + rounded * expected.abs()
-    bound *= math.sqrt(2)  # two parts
+    bound *= math.sqrt(2)  # real and imaginary part
     assert result.dtype == COMPLEX_OF[part]
     assert result.shape == expected.shape
     error = (wide(result) - expected).abs()
@@ -105,7 +105,7 @@ def test_every_kernel(device, kernel, dtype):
         a, b, _ = operands(m, n, k, dtype)
         try:
             result = fastgemm.matmul(a, b, **choice)
-        except RuntimeError as error:  # of a kernel for few rows, say
+        except RuntimeError as error:  # for example of a kernel for few rows
             assert "cannot run" in str(error) or "takes" in str(error), error
             continue
         assert_right(result, a, b, precision=choice.get("precision", "ieee"))
@@ -178,7 +178,7 @@ def test_the_product_is_one_of_real_matrices_bit_by_bit(device, dtype):
 
 @every_device
 def test_special_values_are_those_of_the_four_products(device):
-    """(a + bi)(c + di) = (ac - bd) + (ad + bc)i, each term by IEEE arithmetic."""
+    """(a + bi)(c + di) = (ac - bd) + (ad + bc)i, and each term follows IEEE arithmetic."""
     special = (0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, 5e-324, 1e308)
     numbers = torch.tensor([complex(x, y) for x in special for y in special]).to(torch.complex128)
     x, y = numbers.unsqueeze(-1), numbers.unsqueeze(0)
@@ -192,11 +192,11 @@ def test_special_values_are_those_of_the_four_products(device):
             assert bool(same.all())
 
 
-# --- kernels that take complex numbers as they are, and torch's own product
+# --- kernels that take complex numbers directly, and torch's product
 
 
 def chosen(*operands: Tensor, **options: Any) -> tuple[str, Tensor]:
-    """The kernel that a product ran, and its result."""
+    """The kernel that computed a product, and the result."""
     result = fastgemm.gemm(*operands, **options)
     return take_last_gemm_kernel(), result
 
@@ -207,7 +207,7 @@ TILES = [(15, 17, 513), (131, 70, 1030), (40, 33, 2100), (3, 500, 64), (200, 190
 @pytest.mark.parametrize("kernel", ["pipelined", "invariant"])
 @every_type_of_torch
 def test_complex_tiles(dtype, kernel):
-    """Edges of tiles, blocks of k, parts of k for each thread."""
+    """Tests edges of tiles, blocks of k, and parts of k for each thread."""
     for size, of_a, of_b in pairs(TILES, VIEWS, VIEWS):
         a, b, c = (
             view(x) for view, x in zip((VIEWS[of_a], *2 * [VIEWS[of_b]]), operands(*size, dtype), strict=True)
@@ -246,9 +246,9 @@ def test_where_memory_for_panels_is_short(dtype):
 @pytest.mark.parametrize("choice", [{"kernel": "torch"}, {"level": 7, "kernel": "torch"}], ids=str)
 @every_type_of_torch
 def test_torchs_own_product(device, dtype, choice):
-    """Operands, addends, results and batches of any view."""
+    """Tests all views of operands, addends, results and batches."""
     a, b, _ = operands(64, 32, 96, dtype)
-    assert torch.equal(fastgemm.gemm(a, b, **choice), a @ b)  # of other views MKL may sum in another order
+    assert torch.equal(fastgemm.gemm(a, b, **choice), a @ b)  # for other views MKL may sum in another order
     for of_a, of_b in pairs(VIEWS.values(), VIEWS.values()):
         a, b, c = operands(10, 35, 14, dtype)
         a, b, c = of_a(a), of_b(b), of_b(c)
@@ -278,7 +278,7 @@ def test_torchs_own_product(device, dtype, choice):
 @every_type_of_torch
 @pytest.mark.parametrize("level", [None, 7])
 def test_the_choice_left_open(device, dtype, level):
-    """On a CPU torch's product is the faster one. A level below is never torch's."""
+    """On a CPU torch's product is faster. Levels below 7 never use it."""
     a, b, _ = operands(70, 90, 50, dtype)
     name, found = chosen(a, b, level=level)
     assert_right(found, a, b)
@@ -325,7 +325,7 @@ def test_what_torch_does_not_compute(dtype):
 
 @every_type
 def test_memory_that_starts_at_a_part(dtype):
-    """In memory from outside torch, complex numbers may be aligned only for their parts."""
+    """Complex numbers in memory from outside torch may be aligned only for their parts."""
     part = dtype.itemsize // 2
     memory = torch.zeros(part + 6 * 5 * dtype.itemsize, dtype=torch.uint8)
     b = torch.frombuffer(memory.numpy(), dtype=dtype, offset=part).view(6, 5)
@@ -333,7 +333,7 @@ def test_memory_that_starts_at_a_part(dtype):
     a = random_complex(4, 6, dtype=dtype)
     for level in (OWN, None):
         name, found = chosen(a, b, level=level)
-        assert name != "torch"  # which may read numbers as a whole
+        assert name != "torch"  # torch may read whole numbers
         assert_right(found, a, b)
     with pytest.raises(RuntimeError, match="kernel 'torch' cannot run here: "):
         fastgemm.matmul(a, b, kernel="torch")
@@ -361,7 +361,7 @@ def test_the_kernel_table_knows_them():
             assert fastgemm.kernels(op, dtype=dtype) == fastgemm.kernels(op, dtype=part) != []
 
 
-REFUSED = {  # what tests/python/test_wrong_uses.py has for real numbers is checked apart for complex ones
+REFUSED = {  # wrong uses as in test_wrong_uses.py: complex numbers have separate checks
     "b has dtype torch.float32, but a has torch.complex64": lambda a: fastgemm.matmul(a, a.real),
     r"inner sizes differ: a is \(3, 3\), b is \(2, 3\)": lambda a: fastgemm.matmul(a, a[:2]),
     "accepted: torch.complex64": lambda a: fastgemm.matmul(a, a, out_dtype=torch.complex128),

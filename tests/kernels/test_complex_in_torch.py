@@ -1,4 +1,4 @@
-"""Gradients, compilation and vmap of complex products."""
+"""Tests gradients, compilation and vmap of complex products."""
 
 from __future__ import annotations
 

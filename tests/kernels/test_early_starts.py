@@ -1,5 +1,5 @@
-"""Products one after another without a synchronization: kernels of Hopper begin while the kernel before ends, and
-must wait before they read its result, overwrite its operands, or use its workspace again."""
+"""Tests products in sequence without synchronization. On Hopper a kernel begins before the previous one has ended.
+It must wait before it reads the result, overwrites the operands, or reuses the workspace of that kernel."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from reference import every_device
 from torch import Tensor
 
 KERNELS = (None, "one_wave", "wgmma_specialized", "split_k", "skinny", "small_tile", "narrow", "invariant")
-# Rows of x, sides of the weights, elements between rows of memory that belong to no matrix.
+# Rows of x, sides of the weights, and unused elements between rows.
 SIZES = ((64, 256, 0), (192, 512, 0), (100, 250, 3), (8, 2048, 0))
 
 
 def chain(x: Tensor, weights: list[Tensor], kernel: str | None, wait: bool) -> Tensor:
-    """Each product reads the last one's result and overwrites the operand of the one before."""
+    """Each product reads the previous product's result and overwrites that product's operand."""
     first, buffers = x.clone(), [torch.empty_like(x), torch.empty_like(x)]
     x = first
     for turn, weight in enumerate([*weights, *weights]):

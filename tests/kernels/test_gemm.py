@@ -1,4 +1,4 @@
-"""Every GEMM row of the kernel table, on every dtype it takes."""
+"""Tests every GEMM row of the kernel table with every dtype that it takes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from reference import (
 )
 
 ROWS = rows("gemm")
-OWN_ROWS = [row for row in ROWS if not is_library("gemm", *row[:2])]  # they promise to take every problem
+OWN_ROWS = [row for row in ROWS if not is_library("gemm", *row[:2])]  # these must take every problem
 
 
 def every(found):
@@ -46,7 +46,7 @@ def only(dtypes, found=ROWS):
 
 every_row = every(ROWS)
 every_own_row = every(OWN_ROWS)
-# Copy engines move rows of whole 16 bytes, and only GPUs have them; tests/simt has these shapes for the simulator.
+# The TMA copies rows of multiples of 16 bytes, and only GPUs have it. tests/simt simulates these shapes.
 every_own_row_of_a_gpu = every([row for row in OWN_ROWS if row[0] == "cuda"])
 
 LAYOUTS = list(itertools.product((False, True), repeat=2))
@@ -54,7 +54,7 @@ TILE_SIZES = (8, 14, 16, 32, 48, 64, 96, 128, 192, 256, 384)
 
 
 def is_slow(device: str, kernel: str, dtype: torch.dtype) -> bool:
-    """One thread without vector instructions; and torch's own half-precision and integer products on a CPU."""
+    """One thread without vector instructions is slow, and so are torch's 16-bit and integer products on a CPU."""
     if device != "cpu":
         return False
     return LEVEL["gemm", device, kernel] <= 3 or (kernel == "torch" and dtype in (torch.float16, torch.int32))
@@ -77,7 +77,7 @@ def check_layout(m, n, k, dtype, layout, by_flag, **choice):
 
 
 def check_into(a, b, kernel, out):
-    """check_gemm into an out that is not contiguous, which torch's int8 product may refuse."""
+    """Runs check_gemm with an out that is not contiguous. torch's int8 product may refuse it."""
     try:
         check_gemm(a, b, kernel=kernel, out=out)
     except RuntimeError as refusal:
@@ -90,8 +90,8 @@ def check_into(a, b, kernel, out):
 
 @every_row
 def test_small_sizes(device, kernel, dtype):
-    """An odd problem in every layout, by view and by flag; other problems in one layout each, which varies by
-    row."""
+    """Runs an odd problem in every layout, by views and by flags. Other problems have one layout each, which
+    depends on the row."""
     sizes = [(61, 67, 71)] * 8 + [
         (1, 1, 1),
         (1, 7, 5),
@@ -108,7 +108,7 @@ def test_small_sizes(device, kernel, dtype):
 
 @every_row
 def test_tile_edges(device, kernel, dtype):
-    """Sizes one below, at and one above the tile sizes of the kernels, a fresh choice every time."""
+    """Random sizes that are one below, at or one above the tile sizes of the kernels."""
     limit = 1_000_000 if is_slow(device, kernel, dtype) else 4_000_000
     near = [size + step for size in TILE_SIZES for step in (-1, 0, 1)]
     for _ in range(6):
@@ -120,7 +120,7 @@ def test_tile_edges(device, kernel, dtype):
 
 @every_row
 def test_large_and_odd(device, kernel, dtype):
-    """Every loop of the blocked kernels wraps several times."""
+    """Every loop of the blocked kernels runs several times."""
     if is_slow(device, kernel, dtype):
         m, n, k = 130, 259, 517
     elif device != "cpu" or LEVEL["gemm", device, kernel] >= 5 or dtype == torch.float32:
@@ -132,7 +132,7 @@ def test_large_and_odd(device, kernel, dtype):
 
 @every_own_row_of_a_gpu
 def test_rows_of_whole_units(kernel, dtype):
-    """Rows of whole 16 bytes: copy engines take every matrix where it is, c and the result included."""
+    """Rows are multiples of 16 bytes, so the TMA can access every matrix in place, also c and the result."""
     sizes = [(48, 80, 96), (144, 272, 160), (272, 144, 96), (48, 1040, 48)]
     for (m, n, k), layout in zip(sizes, LAYOUTS, strict=True):
         check_layout(m, n, k, dtype, layout, random.random() < 0.5, kernel=kernel)
@@ -154,9 +154,9 @@ def test_skinny_and_long(kernel, dtype):
 
 @every([row for row in only([torch.float32], OWN_ROWS) if "precision" not in by_name(*row[1:])])
 def test_fp32_accuracy_at_long_k(device, kernel, dtype):
-    """Positive summands: a componentwise bound of the size of sqrt(K) u would not notice a worse order."""
+    """Summands are positive. The usual bound of about sqrt(K) u would not notice a worse order of summation."""
     if device == "cuda":
-        m, n, k = 4096, 4096, 8200  # so many tiles that the library does not split K either, to its advantage
+        m, n, k = 4096, 4096, 8200  # so many tiles that the library does not split K, which is more accurate
     else:
         m, n, k = (24, 32, 8192) if is_slow(device, kernel, dtype) else (130, 200, 16_411)
     a, b = torch.rand(m, k), torch.rand(k, n)
@@ -177,7 +177,7 @@ def test_k_zero_and_empty(device, kernel, dtype):
     if not is_library("gemm", device, kernel):
         check_gemm(a, b, random_tensor(5, 3, dtype=result_dtype(dtype)), beta=-2, kernel=kernel)
         check_gemm(a, b, random_tensor(3, dtype=result_dtype(dtype)), kernel=kernel)
-    if a.is_cuda:  # a wave of tiles, and some more
+    if a.is_cuda:  # one wave of tiles and a part of another
         check_gemm(*operands(1000, 5000, 0, dtype), kernel=kernel)
     for m, n, k in [(0, 3, 4), (5, 0, 4), (0, 0, 0), (0, 3, 0)]:
         a, b = operands(m, n, k, dtype)
@@ -190,7 +190,7 @@ def test_k_zero_and_empty(device, kernel, dtype):
 
 @every_row
 def test_slices_with_leading_dimensions_and_offsets(kernel, dtype):
-    """Operands and out are cut from larger tensors at odd offsets; memory around out must not change."""
+    """Operands and out are slices of larger tensors at odd offsets. Memory around out must not change."""
     sizes, offsets = [(33, 47, 29), (16, 16, 16), (9, 65, 130), (33, 47, 29)], (1, 2, 3, 5)
     for (m, n, k), (trans_a, trans_b), offset in zip(sizes, LAYOUTS, offsets, strict=True):
         a, b = operands(m + 7, n + 9, k + 5, dtype, trans_a=trans_a, trans_b=trans_b)
@@ -203,8 +203,8 @@ def test_slices_with_leading_dimensions_and_offsets(kernel, dtype):
 
 
 def within_units(rows, cols, dtype, *, transposed=False):
-    """A matrix inside of rows of 80 elements, which are whole units of 16 bytes. The last unit of a row may
-    reach beyond the matrix. Returns it and these rows."""
+    """A matrix inside of rows of 80 elements, which are multiples of 16 bytes. The last 16 bytes of a row may
+    reach beyond the matrix. Returns the matrix and the rows."""
     around = poisoned(*((cols, 80) if transposed else (rows, 80)), dtype=dtype)
     matrix = around[:, :rows].t() if transposed else around[:, :cols]
     return matrix.copy_(random_tensor(rows, cols, dtype=dtype)), around
@@ -212,8 +212,8 @@ def within_units(rows, cols, dtype, *, transposed=False):
 
 @every_own_row_of_a_gpu
 def test_slices_of_whole_units(kernel, dtype):
-    """Copy engines that move 16 bytes at a time must stay inside the matrix. NaN lies beside the operands, so
-    a wrong read changes the result; memory beside the result must not change."""
+    """Copies of 16 bytes at a time must stay inside the matrix. Memory beside the operands is NaN, so a wrong read
+    changes the result. Memory beside the result must not change."""
     kind = result_dtype(dtype)
     for m, n, k in [(33, 47, 29), (65, 79, 77)]:
         for trans_a, trans_b in LAYOUTS:
@@ -229,7 +229,7 @@ def test_slices_of_whole_units(kernel, dtype):
 
 @every_row
 def test_misaligned_storage(kernel, dtype):
-    """Every byte offset that the dtype allows, so that no operand is 16-byte aligned except by chance."""
+    """Uses every byte offset that the dtype allows, so operands are 16-byte aligned only by chance."""
     m, n, k = 19, 35, 50
 
     def shifted(rows, cols, offset, kind):
@@ -248,7 +248,7 @@ def test_batches(kernel, dtype):
 
     shapes = [
         ((3, 9, 17), (3, 17, 13)),
-        ((5, 9, 17), (17, 13)),  # one b: the batch is rows of one tall matrix
+        ((5, 9, 17), (17, 13)),  # with one b, the batch forms the rows of one tall matrix
         ((9, 17), (4, 17, 13)),
         ((2, 1, 9, 17), (3, 17, 13)),
         ((2, 3, 1, 8, 5), (1, 3, 4, 5, 6)),
@@ -277,7 +277,7 @@ def test_large_batches_use_threads_and_stay_right(device):
 
 
 def test_four_threads_share_rows_and_columns():
-    """Four threads divide the work in a grid of two by two; two or three threads cannot."""
+    """Four threads divide the work in a grid of two by two, which two or three threads cannot."""
     a, b = random_tensor(84, 600, dtype=torch.float32), random_tensor(600, 256, dtype=torch.float32)
     with threads(4):
         check_gemm(a, b, level=5)
@@ -290,7 +290,7 @@ def test_alpha_beta_c(kernel, dtype):
     if dtype in FLOATS:
         factors += [(0.5, -1.25), (1.0, 0.1)]
     sizes = [(1, 1, 1), (33, 49, 17), (8, 16, 300)]
-    addends = {  # of m x n
+    addends = {  # with the shape m x n
         "matrix": lambda m, n: random_tensor(m, n, dtype=kind),
         "row": lambda m, n: random_tensor(n, dtype=kind),
         "column": lambda m, n: random_tensor(m, 1, dtype=kind),
@@ -307,7 +307,7 @@ def test_alpha_beta_c(kernel, dtype):
 
 @every_own_row
 def test_alpha_beta_over_several_blocks_of_k(device, kernel, dtype):
-    """alpha and beta must count once, not once for every block of K."""
+    """alpha and beta must be applied once, not once for every block of K."""
     m, n, k = (20, 33, 2100) if is_slow(device, kernel, dtype) else (70, 90, 4100)
     a, b = operands(m, n, k, dtype)
     c = random_tensor(m, n, dtype=result_dtype(dtype))
@@ -354,7 +354,7 @@ def test_out_may_be_exactly_c(kernel, dtype):
 
 @every_row
 def test_out_layouts(kernel, dtype):
-    """Column-major, strided both ways, and batched with a batch that is not outermost."""
+    """Tests results that are column-major, strided in both dimensions, or with an inner batch dimension."""
     kind = result_dtype(dtype)
     for m, n, k in [(33, 18, 25), (1, 9, 4), (9, 1, 4)]:
         a, b = operands(m, n, k, dtype)

@@ -1,4 +1,4 @@
-"""GEMM rows that may refuse a problem, and their messages."""
+"""Tests GEMM rows that may refuse a problem, and their messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from reference import check_gemm, every_device, is_library, levels, random_tensor, row_id, rows
 
 LIBRARY_ROWS = [row for row in rows("gemm") if is_library("gemm", *row[:2])]
-# cuBLASLt's heuristics decide how many candidates they name; for int8 it is one.
+# cuBLASLt's heuristic decides how many candidates there are. For int8 there is one.
 PLAIN_ROWS = [row for row in LIBRARY_ROWS if row[2] != torch.int8 or row[1] in ("torch", "cublaslt_1")]
 
 
@@ -18,10 +18,10 @@ def operands(m, n, k, dtype):
 
 @pytest.mark.parametrize(("device", "kernel", "dtype"), PLAIN_ROWS, ids=row_id)
 def test_libraries_take_plain_problems(kernel, dtype):
-    """A library may refuse odd problems; one that refused all of them would pass every other test."""
+    """A library may refuse odd problems. If it refused all problems, every other test would still pass."""
     a, b = operands(64, 128, 96, dtype)
     if dtype == torch.int8:
-        b = b.t().contiguous().t()  # on a GPU torch's row takes only a column-major b
+        b = b.t().contiguous().t()  # on a GPU, torch's row takes only a column-major b
     assert check_gemm(a, b, kernel=kernel) is not None
 
 
@@ -38,7 +38,7 @@ def test_a_kernel_that_does_not_take_the_problem_says_so(options, reason):
         RuntimeError, match=rf"'torch' cannot run here: .*{reason}.*levels that can: 1, 2, 3, 4, 5, 6"
     ):
         fastgemm.gemm(a, b, kernel="torch", **options)
-    check_gemm(a, b, **options)  # the default finds another
+    check_gemm(a, b, **options)  # the default chooses another kernel
     check_gemm(a, b, level=7, **options)
 
 

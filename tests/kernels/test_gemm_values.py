@@ -1,4 +1,4 @@
-"""NaN, infinities, the ends of the ranges, and integers that wrap, by every GEMM row of the kernel table."""
+"""Tests NaN, infinities, the limits of types, and integers that wrap, in every GEMM row of the kernel table."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ every_integer_row = every(only(INTEGERS))
 
 
 def spreads_nan(kernel, dtype):
-    """Whether a row may put NaN into rows of the result that should have none. oneDNN's AMX kernels, which
-    compute torch's bfloat16 products on a CPU, do: in 61 to 74 of 200 products of 40 x 33 x 70, but in none
-    of 200 with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (torch 2.13)."""
+    """Whether a row may write NaN into rows of the result that should have none. oneDNN's AMX kernels compute
+    torch's bfloat16 products on a CPU and do this in 61 to 74 of 200 products of 40 x 33 x 70. With
+    ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16, it happens in none of 200 (torch 2.13)."""
     on_cpu = torch.get_default_device().type == "cpu"
     return (
         kernel == "torch" and dtype == torch.bfloat16 and on_cpu and _introspect.cpu_properties()["amx_bf16"]
@@ -59,7 +59,7 @@ def test_nan_in_c(kernel, dtype):
 
 @every(only(FLOATS, OWN_ROWS))
 def test_alpha_0_reads_no_operand(kernel, dtype):
-    """As in BLAS: NaN and infinity in a and b do not count; those in c do."""
+    """As in BLAS, NaN and infinity in a and b have no effect, but those in c have."""
     for batch in ((), (3,)):
         a, b = random_tensor(*batch, 9, 5, dtype=dtype), random_tensor(*batch, 5, 17, dtype=dtype)
         a[..., 2, 1], b[..., 3, 4] = math.inf, math.nan
@@ -81,7 +81,7 @@ def test_huge_and_tiny_values(kernel, dtype):
     check_gemm(big, torch.full((1, 20), 1.0, dtype=dtype), kernel=kernel)
     check_gemm(big, torch.full((1, 20), -2.0, dtype=dtype), kernel=kernel)  # overflows to -infinity
     check_gemm(a * info.max**0.5, b * info.max**0.4, kernel=kernel)
-    if dtype != torch.bfloat16:  # vdpbf16ps and oneDNN take subnormal bfloat16 numbers as zero
+    if dtype != torch.bfloat16:  # vdpbf16ps and oneDNN treat subnormal bfloat16 numbers as zero
         tiny = (torch.randn(17, 3, dtype=torch.float64) * info.smallest_normal).to(dtype)
         check_gemm(tiny, random_tensor(3, 20, dtype=dtype), kernel=kernel)
     check_gemm(a * info.smallest_normal**0.5, b * info.smallest_normal**0.5, kernel=kernel)

@@ -1,4 +1,4 @@
-"""Integer operands of types that mix, or that are widened before they are multiplied."""
+"""Tests integer operands of mixed types, and of types that are widened before the product."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_int16_gives_int64_or_int32(device):
             check(columns(a), columns(b), torch.int64, level=level)
             check(a, b, torch.int32, level=level, out_dtype=torch.int32)
     least = torch.full((3, 70_000), -(2**15), dtype=torch.int16)
-    assert (fastgemm.matmul(least, least.mT) == 70_000 * 2**30).all()  # beyond int32, which wraps
+    assert (fastgemm.matmul(least, least.mT) == 70_000 * 2**30).all()  # int32 would wrap
     assert (fastgemm.matmul(least, least.mT, out_dtype=torch.int32) == 70_000 * 2**30 % 2**32 - 2**32).all()
     check(draw(3, 1, 9, 17, dtype=torch.int16), draw(2, 17, 5, dtype=torch.int16), torch.int64)
 
@@ -166,7 +166,7 @@ def test_scales_are_exact(device, x, y, out_dtype, scale):
         try:
             result = fastgemm.gemm(a, b, added, alpha=alpha, beta=beta, level=level, out_dtype=out_dtype)
         except RuntimeError as refused:
-            assert level == 7, refused  # a library has no scales for some types
+            assert level == 7, refused  # for some types a library has no scales
             continue
         assert torch.equal(result, wrapped(expected, product.dtype)), (alpha, beta, level)
     out = c.clone()
@@ -176,7 +176,7 @@ def test_scales_are_exact(device, x, y, out_dtype, scale):
 
 @every_device
 @pytest.mark.parametrize("other", [torch.float32, torch.int32])
-def test_a_scale_that_no_double_holds_hides_no_wrong_type(device, other):
+def test_a_scale_beyond_doubles_hides_no_wrong_type(device, other):
     a, b = draw(5, 7, dtype=torch.int64).to(device), draw(7, 6, dtype=torch.int64).to(device)
     out = torch.empty(5, 6, dtype=torch.int64, device=device)
     for options in {}, {"out": out}:
@@ -267,7 +267,7 @@ BY_TENSOR_CORES = {
 @pytest.mark.parametrize("gpu", ["h200", "rtx 4090"])
 @pytest.mark.parametrize("product", BY_TENSOR_CORES)
 def test_products_by_the_tensor_cores(gpu, product):
-    """Every row that supports the types multiplies them without widening, in every layout."""
+    """Every row that supports the types must multiply them without widening, in every layout."""
     x, y, wide = BY_TENSOR_CORES[product]
     with fastgemm.simulate(gpu):
         for kernel, ((m, n, k), left, right) in itertools.product(
@@ -275,7 +275,7 @@ def test_products_by_the_tensor_cores(gpu, product):
         ):
             if gpu != "h200" and kernel.startswith("wgmma"):
                 continue
-            kind = torch.int32 if left else wide  # int16 has two
+            kind = torch.int32 if left else wide  # int16 has two rows
             a, b = from_extremes(m, k + 3, dtype=x)[:, 3:], from_extremes(k, n, dtype=y)
             a, b = columns(a) if left else a, columns(b) if right else b
             options = {"kernel": kernel} | ({"out_dtype": kind} if x == torch.int16 else {})
@@ -313,6 +313,6 @@ def test_widened_operands_run_on_the_simulator():
 
 
 def test_int64_is_exact_where_torch_is():
-    """Full-range numbers: torch's product on a CPU wraps, too."""
+    """Numbers are from the full range. torch's product on a CPU wraps, too."""
     a, b = draw(65, 33, dtype=torch.int64), draw(33, 47, dtype=torch.int64)
     assert torch.equal(fastgemm.matmul(a, b), a @ b)

@@ -1,6 +1,6 @@
-"""Rows of a product whose bits do not depend on the other rows: the row ``invariant``, and ``invariant=True``.
+"""Tests that the bits of a product's rows do not depend on other rows: kernel ``invariant``, ``invariant=True``.
 
-All comparisons are bit for bit. On a GPU they also show that instructions of different widths round alike.
+All comparisons are bitwise. On a GPU they also show that instructions of different widths round alike.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def same_bits(x: Tensor, y: Tensor) -> bool:
 
 
 def check_rows(product, a: Tensor, counts=COUNTS) -> None:
-    """Compares rows of ``product(a)`` with products of some of the rows, in another order and among other
+    """Compares rows of ``product(a)`` with products of some of these rows, in another order and among other
     rows."""
     whole = product(a)
     for count in sorted({min(count, len(a)) for count in counts}):
@@ -86,7 +86,7 @@ def test_scales_and_addends(device, dtype, precision, alpha, beta):
 @pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
 @pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16])
 def test_addends_where_another_kernel_takes_over(out_dtype):
-    """From 300 rows on C has more tiles than there are multiprocessors."""
+    """From 300 rows on, C has more tiles than there are multiprocessors."""
     b = random(4096, 256, dtype=torch.bfloat16, device="cuda")
     c = random(4096, dtype=out_dtype, device="cuda")
     a = random(2048, 256, dtype=torch.bfloat16, device="cuda")
@@ -125,7 +125,7 @@ def test_wild_rows_do_not_reach_the_others(device, type, wild):
 @pytest.mark.parametrize("trans_b", [False, True], ids=["NN", "NT"])
 @pytest.mark.parametrize("k", [1000, 2144, 4096])
 def test_small_weights(k, trans_b):
-    """A column with small weights is scaled before it is split; decode_planes computes all tiles of its block
+    """A column of small weights is scaled before it is split. decode_planes then computes all tiles of its block
     again."""
     n = 15000
     a, b = (
@@ -182,7 +182,7 @@ def test_a_patch_and_layers(device):
     assert same_bits(layer(x), whole) and same_bits(layer(x[:, 7]), whole[:, 7])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=row_id)  # the latter to float32
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=row_id)  # bfloat16 gives float32
 @every_device
 def test_gradients_of_rows(device, dtype):
     weight = random(80, 96, dtype=dtype, device=device).requires_grad_()

@@ -1,4 +1,4 @@
-"""Layers with an epilogue: activation(x @ weight.T + bias) + residual, by every row, its gradients and misuse."""
+"""Tests layers with an epilogue, activation(x @ weight.T + bias) + residual: every row, gradients and misuse."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_values(device, shape, activation, dtype, bias, residual):
     "device, kernel, dtype", [row for row in rows("gemm") if row[2] in FLOATS], ids=row_id
 )
 def test_every_row(device, kernel, dtype):
-    """A row applies the epilogue itself or is followed by a pass, and says by its name which one it is."""
+    """A row applies the epilogue itself, or a pass follows. The reported name must tell which."""
     options = {"kernel": kernel}
     if dtype == torch.float32 and kernel.startswith("wgmma"):
         options["precision"] = "tf32"
@@ -90,10 +90,10 @@ def test_every_level(device, dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=row_id)
 @every_device
 def test_a_residual_that_nearly_cancels(device, dtype, activation):
-    """Sum, bias, activation and residual are computed in float32, and rounded once."""
+    """Sum, bias, activation and residual must be computed in float32 and rounded once."""
     for level in (None, *levels("gemm", device)):
         for k in (1, 3, 40):
-            if level != 7:  # a library rounds before the pass
+            if level != 7:  # a library rounds its product before the pass
                 check_cancelled(k, dtype, device, activation, level=level)
 
 
@@ -109,7 +109,7 @@ def test_float32_results(device, dtype):
 
 
 def test_large_k_in_float32():
-    """Several blocks of k, whose sum the epilogue meets once."""
+    """There are several blocks of k, but the epilogue must be applied once."""
     for k in (2000, 9000):
         x, w, b, r = layer(200, 130, k, torch.float32, "cpu", residual=True)
         for kernel in ("microkernel", "pipelined", "simd", "packed"):
@@ -120,7 +120,7 @@ def every_other(x, w, b, r):
     return x[::2, ::2], w[::2, ::2], b[::2], r[::2, ::2]
 
 
-LAYOUTS = {  # of 48 rows of 64 and 40 columns
+LAYOUTS = {  # a batch with 48 rows of 64, and 40 columns
     "columns": lambda x, w, b, r: (x.mT.contiguous().mT, w, b, r),
     "weight by columns": lambda x, w, b, r: (x, w.mT.contiguous().mT, b, r),
     "every other": every_other,
@@ -139,7 +139,7 @@ def test_layouts(device, dtype, layout):
 
 
 def test_the_pass_on_a_cpu_reads_a_bias_of_any_stride():
-    """torch's row leaves the epilogue to it."""
+    """torch's row leaves the epilogue to the pass."""
     x, w, b, r = layer(48, 40, 64, torch.float32, "cpu", residual=True)
     check(x, w, b.repeat_interleave(2)[::2], r, "gelu", kernel="torch")
 
@@ -147,7 +147,7 @@ def test_the_pass_on_a_cpu_reads_a_bias_of_any_stride():
 @every_activation
 @every_device
 def test_not_finite(device, activation):
-    """Results equal torch's, except for gelu at -infinity, where torch's two forms differ."""
+    """Results must equal torch's, except for gelu at -infinity, where torch's two forms differ."""
     x = torch.zeros(4, 8, device=device)
     x[0, 0], x[1, 0], x[2, 0] = torch.nan, torch.inf, -torch.inf
     w = torch.zeros(8, 8, device=device)
@@ -189,7 +189,7 @@ def test_complex_without_activation(device):
 
 
 def test_the_activations_of_a_cpu_are_accurate():
-    """All of a range, in vectors and alone: against float64."""
+    """Compares all numbers of a range with float64, in vectors and one by one."""
     values = torch.cat([torch.linspace(-12, 12, 200_001), torch.tensor([-1e30, 1e30, 1e-30, -1e-30, 0.0])])
     one = torch.ones(1, 1)
     for activation, function in ACTIVATIONS.items():

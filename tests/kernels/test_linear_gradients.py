@@ -1,4 +1,4 @@
-"""Gradients of layers with an epilogue, and what is refused where one is wanted."""
+"""Tests gradients of layers with an epilogue, and the errors if a gradient is not supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any strides: views that slicing never makes, from as_strided, with overlaps inside an operand."""
+"""Tests arbitrary strides by as_strided, which slicing cannot make, also with overlaps inside an operand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRIDES = st.sampled_from([0, 1, 1, 2, 3, 7, 40, 41, 64])
 
 @st.composite
 def operands(draw, *sizes, dtype):
-    """A tensor of these sizes with arbitrary strides over fresh memory; elements may coincide."""
+    """A tensor of these sizes with arbitrary strides over fresh memory. Elements may share memory."""
     strides = [draw(STRIDES) for _ in sizes]
     offset = draw(st.integers(0, 9))
     room = offset + 1 + sum(max(size - 1, 0) * stride for size, stride in zip(sizes, strides, strict=True))
@@ -25,7 +25,7 @@ def operands(draw, *sizes, dtype):
 
 @st.composite
 def outputs(draw, *sizes, dtype):
-    """A poisoned tensor of these sizes whose elements are all distinct, in any order of dimensions, with gaps."""
+    """A poisoned tensor of these sizes without shared elements, in any order of dimensions, with gaps."""
     order = draw(st.permutations(range(len(sizes))))
     strides, step = [0] * len(sizes), draw(st.integers(1, 2))
     for d in order:
@@ -36,7 +36,7 @@ def outputs(draw, *sizes, dtype):
 
 
 def seeded(seed: int) -> None:
-    torch.manual_seed(seed)  # so that hypothesis can repeat what failed
+    torch.manual_seed(seed)  # so that hypothesis can repeat failures
 
 
 @every_device
@@ -72,7 +72,7 @@ def test_batched_gemm(device, data, dtype, batch, sizes, seed):
 
 
 def bytes_allocated(call) -> int:
-    """The bytes that torch's allocators give out while ``call`` runs, including freed ones."""
+    """The bytes that torch's allocators allocate while ``call`` runs, including freed ones."""
     with torch.profiler.profile(profile_memory=True) as profile:
         call()
     events = profile.profiler.kineto_results.events()
@@ -83,8 +83,8 @@ def bytes_allocated(call) -> int:
 @pytest.mark.parametrize("batch", [(64,), (4, 16)], ids=str)
 @pytest.mark.parametrize("repeats", [True, False])
 def test_what_repeats_is_copied_once(batch, repeats):
-    """Operands without a unit stride are copied. If a batch is expanded, only the matrices before expansion
-    are."""
+    """Operands without a unit stride are copied. Of an expanded batch, only the matrices before the expansion
+    are copied."""
     members = 1 if repeats else batch[0]
     rows, cols = 150, 130
     a = torch.randn(members, *[1] * (len(batch) - 1), 2 * rows, 2 * cols)[..., ::2, ::2].expand(

@@ -1,7 +1,7 @@
-"""Results that equal their transposes: the row ``symmetric``, the products that use it, and its guarantees.
+"""Tests symmetric results: the row ``symmetric``, the products that use it, and its guarantees.
 
-Values must obey the bounds of the general product. In addition the result must be symmetric bit for bit, only
-one triangle of an addend counts, and certain products are recognized as symmetric.
+Values must obey the bounds of the general product. In addition the result must be symmetric bit for bit, only one
+triangle of an addend may count, and certain products must be recognized as symmetric.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor
 FLOATS = (torch.float64, torch.float32, torch.bfloat16)
 COMPLEX = (torch.complex64, torch.complex128)
 SHAPES = [(1, 1), (1, 5), (63, 64), (65, 129), (130, 1), (257, 40), (300, 70)]
-# Rows that the TMA can write: results of 16 bits are stored twice by the kernel, in boxes (mirrored_store.cuh).
+# Rows that the TMA can write. The kernel stores 16-bit results twice, in boxes (mirrored_store.cuh).
 TMA_SHAPES = [(264, 72), (520, 64), (1304, 64)]
 every_device = pytest.mark.parametrize("device", DEVICES)
 every_type = pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
@@ -42,7 +42,7 @@ def random(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tensor:
 
 
 def own_kernel(dtype: torch.dtype) -> dict[str, Any]:
-    """int16 has kernels of its own where the result is int32, and is widened to int64 otherwise."""
+    """int16 has its own kernels if the result is int32. Otherwise it is widened to int64."""
     return {"kernel": "symmetric"} | ({"out_dtype": torch.int32} if dtype == torch.int16 else {})
 
 
@@ -126,7 +126,7 @@ def test_no_terms(device):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32], ids=row_id)
 def test_short_of_workspace(dtype):
-    """The result is right, or the call raises. c, which is in the memory of the result, is never added
+    """The result is right, or the call raises. c is in the memory of the result and must never be added
     twice."""
     a, c = random_tensor(900, 200, dtype=dtype), random_tensor(900, 900, dtype=dtype)
     expected = fastgemm.gemm(a, a.mT, c.tril() + c.tril(-1).mT, level=3)
@@ -195,7 +195,7 @@ def test_complex_products_are_recognized(device, size, conjugated, dtype):
     ids=row_id,
 )
 def test_small_complex_results_are_exact_on_a_cpu(shape, conjugated, dtype):
-    """MKL leaves roundings of 1e-8 in the imaginary parts of the diagonal."""
+    """MKL leaves rounding errors of 1e-8 in the imaginary parts of the diagonal."""
 
     def exact(result):
         transposed = result.mH.resolve_conj() if conjugated else result.mT
@@ -217,7 +217,7 @@ def test_small_complex_results_are_exact_on_a_cpu(shape, conjugated, dtype):
 @pytest.mark.parametrize("batch, size", [(10, 64), (3, 400), (500, 3)])
 @pytest.mark.parametrize("dtype", COMPLEX, ids=row_id)
 def test_a_batch_that_shares_a_complex_operand(dtype, batch, size):
-    """Its matrices are not merged into one tall matrix, as they are if the result is not known to be
+    """The matrices must not be merged into one tall matrix, as for results that are not known to be
     symmetric."""
     a = random(batch, size, size, dtype=dtype)
     a = a + a.mH
@@ -238,7 +238,7 @@ def ran(*operands: Tensor, **options: Any) -> str:
 
 
 def test_recognized_on_a_cpu():
-    """Half of the work wins from a few hundred rows on; the choice is predicted."""
+    """From a few hundred rows on, half of the work is faster. The choice is predicted."""
     a = torch.randn(1500, 1500)
     assert ran(a, a.mT) == "symmetric"
     assert ran(a.mT, a) == "symmetric"
@@ -268,7 +268,7 @@ def test_not_recognized():
 
 
 def test_plans_tell_one_matrix_from_two():
-    """Calls of one signature whose operands do, and do not, share their memory; a and b are aligned alike."""
+    """Calls with the same signature and alignment, whose operands share memory or do not."""
     a, b = torch.randn(2, 320, 320)
     for _ in range(2):
         assert is_symmetric(fastgemm.matmul(a, a.mT, kernel="symmetric"))
@@ -303,7 +303,7 @@ def test_gradients_are_those_of_the_general_product():
 
 
 def test_gradients_of_the_kernel_by_name():
-    """Gradients are general products, which this kernel would refuse."""
+    """Gradients are general products, which the kernel ``symmetric`` would refuse."""
     a = torch.randn(40, 23, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(40, 40, dtype=torch.float64)
     expected = (weight + weight.mT) @ a.detach()

@@ -1,4 +1,4 @@
-"""Every transpose row of the kernel table, on every element width and every dtype that torch has."""
+"""Tests every transpose row of the kernel table, with every element width and every dtype of torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 BYTES = (1, 2, 4, 8, 16)
 BY_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.float32, 8: torch.int64, 16: torch.complex128}
-# geam is arithmetic and may change a NaN: test_cuda.py.
+# geam computes and may change a NaN; test_cuda.py tests it.
 KERNELS = {
     device: [
         row for row in fastgemm.kernels("transpose", device) if row.available and row.name != "cublas_geam"
@@ -32,7 +32,7 @@ SUB_BYTE = re.compile(r"bits|u?int[1-7]|float4")
 
 
 def every_dtype() -> list[torch.dtype]:
-    """All of torch's dtypes but the quantized ones and those of less than a byte, which have no operators."""
+    """All of torch's dtypes except quantized ones and those of less than a byte, which have no operators."""
     found = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
     names = {str(dtype).removeprefix("torch."): dtype for dtype in found}
     wide = re.compile(r"u?int(16|32|64)")
@@ -49,7 +49,7 @@ every_width = pytest.mark.parametrize("width", BYTES)
 
 
 def random_bytes(*shape: int, dtype: torch.dtype) -> Tensor:
-    """Random bit patterns; a transposed copy must not change a single one, NaN payloads included."""
+    """Random bit patterns. A transposed copy must not change any bit, not even of a NaN."""
     if dtype == torch.bool:
         return torch.randint(2, shape).bool()
     if 0 in shape:
@@ -59,7 +59,7 @@ def random_bytes(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def bits(x: Tensor) -> Tensor:
-    """The elements of x as bytes, in one more dimension, whatever the strides of x."""
+    """The elements of x as bytes, in one more dimension, for any strides of x."""
     flat = torch.empty(x.shape, dtype=x.dtype).copy_(x)
     return flat.unsqueeze(-1).view(torch.uint8)
 
@@ -82,7 +82,7 @@ def check(a: Tensor, out: Tensor | None = None, **choice: object) -> Tensor:
 def test_sizes(kernel, width):
     dtype = BY_WIDTH[width]
     sizes = [(1, 1), (1, 9), (9, 1), (2, 3), (3, 1000), (1000, 3), (16, 16), (17, 31), (65, 63), (129, 257)]
-    for _ in range(5):  # one below, at and one above powers of two, a fresh choice every time
+    for _ in range(5):  # random sizes that are one below, at or one above powers of two
         sizes.append(tuple(2 ** random.randint(2, 9) + random.randint(-1, 1) for _ in range(2)))
     for size in sizes:
         check(random_bytes(*size, dtype=dtype), kernel=kernel)
@@ -119,7 +119,7 @@ def test_batches(kernel, width):
     check(random_bytes(2, 3, 33, 8, dtype=dtype), kernel=kernel)
     check(random_bytes(2, 1, 3, 2, 5, 7, dtype=dtype), kernel=kernel)
     check(random_bytes(200, 3, 5, dtype=dtype), kernel=kernel)
-    between = random_bytes(19, 4, 23, dtype=dtype).transpose(0, 1)  # batch between rows and columns
+    between = random_bytes(19, 4, 23, dtype=dtype).transpose(0, 1)  # the batch is between rows and columns
     check(between, kernel=kernel)
     check(random_bytes(3, 4, 19, 23, dtype=dtype).transpose(0, 1), kernel=kernel)
     check(random_bytes(19, 23, dtype=dtype).expand(5, 19, 23), kernel=kernel)
@@ -127,7 +127,7 @@ def test_batches(kernel, width):
 
 @every_row_and_width
 def test_views(kernel, width):
-    """Slices, odd offsets, column-major and non-unit inputs."""
+    """Tests slices, odd offsets, and inputs that are column-major or have no unit stride."""
     dtype = BY_WIDTH[width]
     base = random_bytes(90, 110, dtype=dtype)
     for offset in (1, 2, 3, 7):
@@ -150,7 +150,7 @@ def test_views(kernel, width):
 
 @every_row_and_width
 def test_out(kernel, width):
-    """A leading dimension, column-major, strides both ways; what lies between stays as it was."""
+    """Tests results with a leading dimension, column-major or strided. Memory between elements must not change."""
     dtype = BY_WIDTH[width]
     for rows, cols in [(33, 47), (64, 32), (1, 5), (100, 3)]:
         a = random_bytes(rows, cols, dtype=dtype)

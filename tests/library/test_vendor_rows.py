@@ -1,4 +1,4 @@
-"""Rows of vendors' libraries over poisoned results: every type, stride, batch and size of 1 they may be given."""
+"""Tests rows of vendors' libraries with poisoned results, for all types, strides, batches and sizes of 1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = pytest.mark.parametrize(("device", "kernel", "dtype"), library_rows(), id
 def test_random_products(kernel, dtype):
     taken = check_row(kernel, dtype, CASES)
     assert taken > 0 or kernel not in ("torch", "cublaslt_1")
-    # int8 products are refused wherever a library has no such layout, and cuBLASLt's later candidates may be none.
+    # A library refuses int8 products in layouts that it lacks, and cuBLASLt's later candidates may not exist.
     assert taken > (0.2 if dtype != torch.int8 and kernel == "torch" else -1) * CASES
 
 
@@ -47,11 +47,11 @@ def test_sizes_of_one(kernel, dtype, flags):
     "device, kernel, dtype", [row for row in library_rows() if row[2] in HALF], ids=row_id
 )
 def test_a_sum_is_rounded_once(kernel, dtype):
-    """What is added almost cancels the product, so that a rounding of the product alone is all that is left."""
+    """c almost cancels the product. If the product is rounded before c is added, mostly this error remains."""
     for m, n, k in [(64, 64, 64), (128, 1024, 256), (33, 40, 64), (64, 33, 33), (32, 1, 64), (1, 64, 64)]:
         for batch in ((), (3,)):
             a, b = random_tensor(*batch, m, k, dtype=dtype), random_tensor(*batch, k, n, dtype=dtype)
-            a[..., :] = a[..., :1, :]  # so that one row of c cancels every row of the product
+            a[..., :] = a[..., :1, :]  # then one row of c cancels every row of the product
             product = (a.double() @ b.double()).to(dtype)
             first = product[(0,) * len(batch)]
             for c in (-product, -product[..., :1, :], -first[0], -first[:1, :1], -first[:, :1]):
@@ -63,7 +63,7 @@ def test_a_sum_is_rounded_once(kernel, dtype):
 
 
 def test_poison_shows():
-    """The checks above depend on this: an unwritten result is recognized as wrong."""
+    """The tests above depend on this: an unwritten result must be recognized as wrong."""
     a, b = random_tensor(3, 2, dtype=torch.int8), random_tensor(2, 4, dtype=torch.int8)
     untouched = poisoned(3, 4, dtype=torch.int32)
     assert not torch.equal(untouched, a.int() @ b.int())

@@ -1,4 +1,4 @@
-"""A model with pairs of a layer and an activation and its input, inputs that no layer takes, and what was said."""
+"""A model with pairs of a layer and an activation, its input, wrong inputs, and the logged warnings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-# For layers of 12 features.
+# Inputs that layers of 12 features refuse.
 WRONG_INPUTS = [
     lambda: torch.randn(2, 11),
     lambda: torch.randn(11),

@@ -1,4 +1,4 @@
-"""Changes that users and tools make to modules. They have names, so that hypothesis can print them."""
+"""Changes that users and tools make to modules. Each has a name, so that hypothesis can print it."""
 
 from __future__ import annotations
 

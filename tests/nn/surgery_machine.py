@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 
-places = st.integers(0, 20)  # of all modules that a rule is for, counted round and round
+places = st.integers(0, 20)  # an index into the modules that fit a rule, modulo their number
 choices = st.one_of(
     st.fixed_dictionaries({"level": st.sampled_from((None, None, 1, 2, 3, 4, 5, 6, 7))}),
     st.fixed_dictionaries({"kernel": st.sampled_from(("naive", "packed", "invariant", "torch"))}),
@@ -47,7 +47,7 @@ class Surgery(RuleBasedStateMachine):
     @invariant()
     def equal(self):
         if self.uncalled:
-            self.uncalled = False  # surgery on layers before their first call
+            self.uncalled = False  # changes of layers before their first call
         else:
             self.twins.check(self.inputs)
 
@@ -59,7 +59,7 @@ class Surgery(RuleBasedStateMachine):
     def change(
         self, kind: type | tuple[type, ...], place: int, function: Callable[[nn.Module], nn.Module | None]
     ) -> None:
-        """Changes a module of both, in place or by what the function returns."""
+        """Changes a module in both models, in place or by replacement with the function's result."""
         name = self.name(kind, place)
         if name is None or len(list(self.twins.torchs.modules())) > 60:
             return
@@ -101,7 +101,7 @@ class Surgery(RuleBasedStateMachine):
         fastgemm.nn.revert(self.of_own(place))
 
     def teardown(self):
-        """revert gives back torch's classes, but where another one was made of a converted layer's."""
+        """revert restores torch's classes, except if another class was derived from a converted layer's class."""
         fastgemm.nn.revert(self.twins.own)
         for (name, one), other in zip(
             self.twins.torchs.named_modules(), self.twins.own.modules(), strict=True
@@ -219,7 +219,7 @@ def run(machine: type[Surgery], sequences: int) -> None:
             max_examples=sequences,
             stateful_step_count=16,
             database=None,
-            phases=(Phase.generate, Phase.shrink),  # to explain a failure, hypothesis would trace every line
+            phases=(Phase.generate, Phase.shrink),  # Phase.explain would trace every line
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -1,7 +1,7 @@
-"""Small random models whose every module maps ``(..., width)`` to ``(..., width)``, so that any surgery runs.
+"""Small random models. Each module maps ``(..., width)`` to ``(..., width)``, so that any change still runs.
 
-A plan is a name of ``LEAVES``, or a tuple of the name of a container and the plans of what it holds: data, which
-hypothesis draws, shrinks and prints.
+A plan is a name in ``LEAVES``, or a tuple with a container's name and the plans of its modules. hypothesis draws,
+shrinks and prints plans.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Skip(nn.Module):
 
 
 class Twice(nn.Module):
-    """One module called twice, which other names hold, too."""
+    """One module that is called twice and also has other names."""
 
     def __init__(self, inner: nn.Module):
         super().__init__()
@@ -75,7 +75,7 @@ LEAVES: dict[str, Callable[[int], nn.Module]] = {
     "linear": lambda n: nn.Linear(n, n),
     "no bias": lambda n: nn.Linear(n, n, bias=False),
     "relu": lambda n: nn.ReLU(),
-    "relu_": lambda n: nn.ReLU(inplace=True),  # in pairs alone: most modules need their output for gradients
+    "relu_": lambda n: nn.ReLU(inplace=True),  # only in pairs: most modules need their output for gradients
     "gelu": lambda n: nn.GELU(),
     "gelu_tanh": lambda n: nn.GELU(approximate="tanh"),
     "silu": lambda n: nn.SiLU(),
@@ -90,9 +90,9 @@ LEAVES: dict[str, Callable[[int], nn.Module]] = {
     "encoder": encoder,
 }
 ACTIVATIONS = ("relu", "relu_", "gelu", "gelu_tanh", "silu")
-AGAIN = "again"  # the last layer that was made for this model, once more
+AGAIN = "again"  # the model's last layer again
 
-# Half of what is drawn are the layers and the activations that convert and fuse are about.
+# Half of the drawn modules are layers and activations that convert and fuse can replace.
 pairs = st.tuples(
     st.just("pair"), st.sampled_from(("linear", "linear", "no bias")), st.sampled_from(ACTIVATIONS)
 )
@@ -112,7 +112,7 @@ plans = st.lists(st.recursive(leaves, _containers_of, max_leaves=5), min_size=1,
 
 
 def build(plan: list[Any], width: int) -> nn.Sequential:
-    """The model of a plan, initialized by torch's random numbers."""
+    """The model of a plan, with weights from torch's random numbers."""
     made: list[nn.Module] = []
 
     def parts_of(plan: Any) -> list[nn.Module]:

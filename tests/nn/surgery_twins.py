@@ -1,4 +1,4 @@
-"""Two models, made and changed in the same way, one of them converted. All observable behaviour must be
+"""Two models that are made and changed in the same way, one of them converted. All observable behaviour must be
 equal."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SEEN: dict[str, Seen] = {"torchs": [], "own": []}
 
 @dataclasses.dataclass
 class Hook:
-    """Notes what it is called with, and may change it; can be copied and pickled."""
+    """A hook that records its arguments and may change them. It can be copied and pickled."""
 
     side: str
     name: str
@@ -32,14 +32,14 @@ class Hook:
 
 
 def plain(x: Any) -> Any:
-    """A value as it is now, and nothing of one without data."""
+    """A copy of the current value, or None if the value has no data."""
     if not isinstance(x, Tensor) or nn.parameter.is_lazy(x):
         return x if x is None or isinstance(x, (bool, int, float, str)) else type(x)
     return (x.shape, x.dtype) if x.is_meta else x.detach().clone()
 
 
 def place_of(items: Iterator[tuple[str, Any]]) -> list[tuple[str, int]]:
-    """Names, and which ones are one object."""
+    """Names of modules or parameters, and which names share one object."""
     first: dict[int, int] = {}
     return [(name, first.setdefault(id(item), len(first))) for name, item in items]
 
@@ -47,7 +47,7 @@ def place_of(items: Iterator[tuple[str, Any]]) -> list[tuple[str, int]]:
 class Twins:
     """``torchs`` and ``own``, which fastgemm may have changed.
 
-    Both compute in float64: else rounding, where a ReLU's input is near zero, would decide whole gradients.
+    Both compute in float64. Otherwise rounding would decide whole gradients if a ReLU's input is near zero.
     """
 
     def __init__(self, make: Callable[[], nn.Module], seed: int):
@@ -63,13 +63,13 @@ class Twins:
         return function(*arguments)
 
     def both(self, change: Callable[[nn.Module, str], Any]) -> None:
-        """Applies ``change(model, side)`` to each; what torch refuses is refused alike."""
+        """Applies ``change(model, side)`` to both models. If torch refuses it, fastgemm must do so, too."""
         outcomes = [outcome(self.seeded, change, model, side) for side, model in self.sides()]
         self.seed += 1
-        assert_same_errors(*outcomes, texts=False)  # texts show modules
+        assert_same_errors(*outcomes, texts=False)  # messages may print modules
 
     def replaced_by(self, change: Callable[[nn.Module], nn.Module]) -> None:
-        """Each model becomes what ``change`` makes of it."""
+        """Replaces each model by the result of ``change``."""
         self.both(lambda model, side: setattr(self, side, change(model)))
 
     def check(self, inputs: Tensor) -> None:
@@ -99,7 +99,7 @@ class Twins:
         inputs: Tensor,
         called: Callable[[nn.Module, str], Callable[[Tensor], Tensor]] = lambda model, side: model,
     ) -> None:
-        """Outputs, gradients and what hooks see of ``called(model, side)(inputs)``."""
+        """Compares outputs, gradients and hooks' arguments of ``called(model, side)(inputs)``."""
         results = []
         for side, model in self.sides():
             SEEN[side].clear()

@@ -1,4 +1,4 @@
-"""nn.Linear with an activation: values, errors, and what revert makes of it."""
+"""Tests nn.Linear with an activation: values, errors, and the result of revert."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_types_without_activations_are_left_to_torch(dtype):
     layer.weight, layer.bias = nn.Parameter(weight, requires_grad=False), None
     x = torch.ones(2, 4).to(dtype)
     if dtype.is_complex:
-        with pytest.raises(RuntimeError):  # torch's own
+        with pytest.raises(RuntimeError):  # torch's own sequence
             layer(x)
     else:
         assert torch.equal(layer(x), torch.relu(nn.functional.linear(x, weight)))

@@ -1,4 +1,4 @@
-"""The layers of GPT-2: transformers' Conv1D, converted and not."""
+"""Tests GPT-2's layers, transformers' Conv1D, with and without conversion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reference import assert_right, every_device, expected_gemm, kernels_that_ra
 
 @pytest.fixture
 def conv1d(monkeypatch):
-    """The class, and fastgemm's kind of it made anew."""
+    """transformers' class. fastgemm's class for it is made again in each test."""
     monkeypatch.delitem(vars(nn), "Conv1D", raising=False)
     yield pytest.importorskip("transformers.pytorch_utils").Conv1D
     vars(nn).pop("Conv1D", None)

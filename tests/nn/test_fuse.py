@@ -1,4 +1,4 @@
-"""nn.fuse: a container computes a layer and the activation after it at once; its parts mean what torch's do."""
+"""Tests nn.fuse: a container computes a layer with its activation, and its parts behave as in torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprec
 
 
 def ops_of(net: nn.Module, x: torch.Tensor) -> list[str]:
-    """The layers with an activation and the activations of torch that a call runs, in order."""
+    """The fused layers and torch's activations that a call runs, in order."""
     with torch.no_grad(), torch.profiler.profile() as profile:
         net(x)
     known = {
@@ -46,7 +46,7 @@ def test_fuse_and_revert():
     assert all(a is b for a, b in zip(net.modules(), parts, strict=True))
     assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
     net.load_state_dict(expected.state_dict())
-    fuse(net)  # again is harmless
+    fuse(net)  # a second call changes nothing
     torch.testing.assert_close(net(x), expected(x))
     assert revert(net) is net and repr(net) == text
     assert all(a is b for a, b in zip(net.modules(), parts, strict=True))
@@ -106,7 +106,7 @@ def test_parts_mean_what_they_mean_in_torch():
     net = fuse(model())
     reverted = revert(net[:2])
     torch.testing.assert_close(reverted(x), plain[:2](x))
-    torch.testing.assert_close(net(x), plain(x))  # which has lost a converted layer to the part
+    torch.testing.assert_close(net(x), plain(x))  # a converted layer has moved to the part
     assert fastgemm.nn.Sequential()(x) is x
 
 
@@ -130,7 +130,7 @@ def test_a_saved_layer_is_a_layer():
 
 
 class Around(nn.Module):
-    """Like an adapter: a layer inside of another, whose output is added to the product."""
+    """Like an adapter: a layer inside of another layer. Its output is added to the product."""
 
     def __init__(self, inside: nn.Module) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ def another_layer() -> nn.Linear:
 
 HOOKED, ACTIVATION_HOOKED = "it has hooks", "the activation after it has hooks"
 REPLACED = "it had its forward replaced on the instance"
-# A change of a model, a list that records what hooks see, and why fuse then leaves the first layer unchanged.
+# A change of a model with a list for hooks' arguments, and fuse's reason to leave the first layer unchanged.
 CHANGES = {
     "changes the output": (lambda net, _: net[0].register_forward_hook(lambda m, i, o: o - 1), HOOKED),
     "changes the input": (
@@ -285,7 +285,7 @@ def test_what_is_left_alone(caplog):
     for name, part in net.items():
         assert type(part) is not fastgemm.nn.Sequential, name
         torch.testing.assert_close(part(x), revert(copy.deepcopy(part))(x))
-    fuse(net["lazy"])  # which is a layer by now
+    fuse(net["lazy"])  # the lazy layer is an ordinary one by now
     assert ops_of(net["lazy"], x) == ["layer"]
 
 

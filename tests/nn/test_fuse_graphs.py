@@ -1,4 +1,4 @@
-"""nn.fuse under what records or compiles a model: its graph means what it means in torch, also after changes."""
+"""Tests nn.fuse with tools that record or compile a model. Graphs must behave as in torch, also after changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers that nn.convert and nn.revert leave alone, what they say of them, and those that only look so."""
+"""Tests layers that nn.convert and nn.revert do not change, the messages, and layers that only look so."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_converted_before_its_forward_is_replaced(wrap, caplog):
         accelerate = pytest.importorskip("accelerate")
         accelerate.cpu_offload(layer, execution_device=torch.device("cpu"))
     assert kernels_that_ran(lambda: layer(x)) == ["blocked"]
-    convert(layer, kernel="naive")  # what was replaced calls the layer's forward, which goes by the choice
+    convert(layer, kernel="naive")  # the replacement calls the layer's forward, which uses the choice
     assert kernels_that_ran(lambda: layer(x)) == ["naive"]
     assert not said(caplog)
     with pytest.warns(UserWarning, match="rows of layers left to torch may depend"):
@@ -140,7 +140,7 @@ def test_converted_before_it_is_parametrized(caplog):
     net, x = nn.Sequential(convert(nn.Linear(12, 12))), torch.randn(5, 12)
     parametrize.register_parametrization(net[0], "weight", nn.Softplus())
     expected = net(x)
-    convert(net, level=2)  # its forward is this package's
+    convert(net, level=2)  # its forward is fastgemm's
     assert kernels_that_ran(lambda: net(x)) == ["blocked"] and not said(caplog)
     torch.testing.assert_close(revert(net)(x), expected)
     assert said(caplog) == ["fastgemm.nn.revert: 0: left alone: it is parametrized"]
@@ -163,7 +163,7 @@ def test_the_package_imported_again(again, monkeypatch):
         for name in ("nn", "_nn.fuse", "_nn.layers"):
             monkeypatch.delitem(sys.modules, f"fastgemm.{name}")
             package, _, last = f"fastgemm.{name}".rpartition(".")
-            # The import sets it, and it is reset at the end of the test.
+            # The import sets this attribute, and the end of the test resets it.
             monkeypatch.delattr(sys.modules[package], last)
         module = importlib.import_module("fastgemm.nn")
     assert type(module.convert(net, level=2)[0]) is module.Linear
@@ -219,5 +219,5 @@ def test_adapters_and_their_layers():
     peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["0"], init_lora_weights=False, r=2), net)
     expected = net(x)
     torch.testing.assert_close(convert(net, level=2)(x), expected)
-    assert kernels_that_ran(lambda: net(x)) == ["blocked"] * 3  # the layer's and the adapter's two
+    assert kernels_that_ran(lambda: net(x)) == ["blocked"] * 3  # one of the layer, two of the adapter
     torch.testing.assert_close(revert(net)(x), expected)

@@ -1,4 +1,4 @@
-"""fastgemm.nn.Linear as a replacement of torch.nn.Linear, and convert."""
+"""Tests fastgemm.nn.Linear as a replacement of torch.nn.Linear, and convert."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_autocast(dtype, device):
 
 
 def test_autocast_of_several_types(device):
-    """torch casts what is float32 or has 16 bits, and refuses float64 and integers beside it."""
+    """torch casts operands of float32 or 16 bits. It refuses to mix them with float64 or integers."""
     torchs = torch.nn.Linear(40, 30)
     for choice in ({}, {"precision": "ieee"}, {"precision": "bf16x6"}):
         own = nn.convert(copy.deepcopy(torchs), **choice)
@@ -150,7 +150,7 @@ def test_a_precision_is_of_float32_products(dtype, device):
 
 @pytest.mark.parametrize("needed", [(x, w, b) for x in (0, 1) for w in (0, 1) for b in (0, 1)], ids=str)
 def test_what_is_kept_for_gradients_is_what_torch_keeps(needed, device):
-    """A frozen layer, for one, does not keep its input."""
+    """For example, a frozen layer must not keep its input."""
     torchs = torch.nn.Linear(6, 4)
     x = draw(5, 6).to(device).requires_grad_(bool(needed[0]))
     torchs.weight.requires_grad_(bool(needed[1]))
@@ -239,7 +239,7 @@ def test_convert_keeps_what_hangs_on_the_layers(device):
 
 def test_convert_routes_the_products(device):
     module = nn.convert(model(), kernel="naive")
-    with fastgemm.patch() as routed:  # which sees no product of torch
+    with fastgemm.patch() as routed:  # the mode sees no product of torch
         module(draw(5, 8).to(device)).sum().backward()
     assert not routed.total
 

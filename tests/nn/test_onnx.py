@@ -1,4 +1,4 @@
-"""Converted and fused models as ONNX: the graph has the ops of torch's model, and computes its values."""
+"""Tests the ONNX export of converted and fused models. Ops and values must be those of torch's model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("onnxscript")
 reference = pytest.importorskip("onnx.reference")
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # of the exporters
+    pytest.mark.filterwarnings("ignore"),  # warnings of the exporters
     pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "TorchScript"]),
 ]
 
@@ -44,7 +44,7 @@ def exported(net: nn.Module, x: torch.Tensor, dynamo: bool, path) -> tuple[list[
     ids=["convert", "level", "kernel", "fuse", "fuse, level"],
 )
 def test_a_model(change, dynamo, tmp_path):
-    # The types of the ops of a matrix are others than those of a sequence.
+    # A matrix has other types of ops than a sequence.
     torchs, x = model(), torch.randn((3, 8) if change is fuse else (2, 3, 8))
     own = change(copy.deepcopy(torchs))
     ops, values = exported(own, x, dynamo, tmp_path)

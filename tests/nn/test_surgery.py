@@ -1,7 +1,7 @@
-"""Surgery on models in any order: a converted or fused model stays equal to torch's that was changed alike.
+"""Tests random changes of models: a converted or fused model must stay equal to torch's with the same changes.
 
-A failing sequence is printed as short as hypothesis finds one. FASTGEMM_TEST_SURGERY=10 runs ten times as many
-sequences as are enough to meet what one change breaks.
+hypothesis prints the shortest failing sequence that it finds. The default number of sequences finds what one
+change breaks. FASTGEMM_TEST_SURGERY=10 runs ten times as many.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_a_seed_repeats_the_sequences():
 
 
 def test_with_adapters_of_peft_and_hooks_of_accelerate():
-    """Tools that change models, too."""
+    """Includes tools that change models."""
     peft, accelerate = (pytest.importorskip(name) for name in ("peft", "accelerate"))
     adapters = peft.tuners.tuners_utils.BaseTunerLayer
     hooks = accelerate.hooks

@@ -1,4 +1,4 @@
-"""Converted layers of every kind on tensors of every kind: what torch's layer gives, or its type of error."""
+"""Tests all kinds of converted layers with all kinds of tensors. Results or types of errors must be torch's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.utils._pytree import tree_leaves
 
-pytestmark = [every_device, pytest.mark.filterwarnings("ignore")]  # torch warns of most kinds
+pytestmark = [every_device, pytest.mark.filterwarnings("ignore")]  # torch has warnings for most kinds
 
 N = 6
 FAMILIES = ("STRIDED", "COMPLEX", "NESTED", "SPARSE", "OPAQUE", "SUBCLASSES", "TRANSFORMED", "OF_DTYPE")
@@ -31,7 +31,7 @@ def linear(**options: Any) -> Module:
 
 
 def sequential() -> Module:
-    # Tanh: where rounding decides whether a ReLU's input is positive, it decides a whole gradient.
+    # Tanh instead of ReLU, because rounding of a ReLU's input may decide a whole gradient.
     return torch.nn.Sequential(linear(), torch.nn.Tanh(), torch.nn.Sequential(linear(bias=False)))
 
 
@@ -86,7 +86,7 @@ class Called(Module):
         return torch.func.functional_call(self.module[0], parameters, (x,))
 
 
-# Layers of torch's, and what becomes of them after they were converted.
+# torch's layers, and changes of them after the conversion.
 LAYERS: dict[str, tuple[Callable[[], Module], Callable[[Module], Module]]] = {
     "linear": (linear, as_it_is),
     "without bias": (lambda: linear(bias=False), as_it_is),
@@ -114,7 +114,7 @@ LAYERS: dict[str, tuple[Callable[[], Module], Callable[[Module], Module]]] = {
 
 
 def pair(layer: str) -> tuple[Module, Module]:
-    """A module of torch's and the same one converted and fused."""
+    """A torch module, and its converted and fused copy."""
     make, finish = LAYERS[layer]
     torchs = make()
     own = nn.fuse(nn.convert(copy.deepcopy(torchs)))
@@ -126,7 +126,7 @@ def pair(layer: str) -> tuple[Module, Module]:
 
 
 def outcome(kind: Kind, function: Callable[..., Any], parameters: list[Tensor], *plain: Tensor) -> Any:
-    """Forms and values of a call's results and of the gradients of all that requires one; or its error."""
+    """The forms and values of a call's results and gradients, or the call's error."""
     asked: list[Tensor] = list(parameters)
 
     def call(*tensors: Tensor) -> Any:
@@ -148,7 +148,7 @@ def outcome(kind: Kind, function: Callable[..., Any], parameters: list[Tensor], 
 
 
 def difference(expected: Any, result: Any, autocast: bool = False) -> str | None:
-    """The differences between two outcomes beyond rounding."""
+    """The differences between two outcomes that rounding cannot explain."""
     if isinstance(expected, Exception) or isinstance(result, Exception):
         alike = type(expected) is type(result)
         return None if alike else f"torch: {str(expected)[:300]!r}, fastgemm: {str(result)[-300:]!r}"
@@ -158,11 +158,11 @@ def difference(expected: Any, result: Any, autocast: bool = False) -> str | None
     for right, value in zip(tree_leaves(expected), tree_leaves(result), strict=True):
         if not isinstance(right, Tensor) or not right.numel():
             continue
-        # A 16-bit result is rounded, and so may be what it was made of.
+        # A 16-bit result is rounded, and its operands may have been rounded, too.
         share = 0.03 if autocast or right.dtype in (torch.float16, torch.bfloat16) else 1e-4
         right, value = (x if x.is_complex() else x.double() for x in (right, value))
         scale = right[right.isfinite()].abs().max().item() if right.isfinite().any() else 0.0
-        # Gradients of what is normalized cancel: then rounding is all that is there, of terms near 1.
+        # Gradients through a normalization cancel. Only rounding errors of terms near 1 remain.
         least = 1e-5
         try:
             torch.testing.assert_close(value, right, rtol=share, atol=share * scale + least, equal_nan=True)
@@ -196,7 +196,7 @@ def test_the_families_are_all_kinds(device):
     assert [name for family in FAMILIES for name in getattr(tensor_kinds, family)] == list(KINDS)
 
 
-# How modules are called, what a kind is left out for, and the layers that are called so.
+# Ways to call modules, the kinds that are left out for each, and the layers that are called in this way.
 MODES: dict[str, tuple[Callable[[str], Any], tuple[str, ...], list[str]]] = {
     "grad": (lambda device: contextlib.nullcontext(), (), list(LAYERS)),
     # In jvp, torch gives results of an autograd.Function a gradient even under no_grad.
@@ -205,7 +205,7 @@ MODES: dict[str, tuple[Callable[[str], Any], tuple[str, ...], list[str]]] = {
         ("in jvp", "zero tensor"),
         ["linear", "activated", "encoder, inference", "traced"],
     ),
-    # In vmap torch's result is float32 where there is a bias, and else of autocast's type.
+    # In vmap torch's result is float32 with a bias, and of autocast's type without one.
     "autocast": (
         lambda device: torch.autocast(device, torch.bfloat16, cache_enabled=False),
         ("in vmap",),
@@ -218,7 +218,7 @@ MODES: dict[str, tuple[Callable[[str], Any], tuple[str, ...], list[str]]] = {
 @pytest.mark.parametrize(("mode", "layer"), [(mode, layer) for mode in MODES for layer in MODES[mode][2]])
 def test_inputs(mode, layer, family, device):
     enter, without, _ = MODES[mode]
-    if "encoder" in layer:  # what is normalized is zero to within rounding, and becomes 300 times as large
+    if "encoder" in layer:  # normalization enlarges the rounding errors of zeros by a factor of 300
         without += ("zero tensor",)
     # TorchScript's optimizer has gradient formulas that fail for some kinds that autograd supports.
     with torch.jit.optimized_execution(False), enter(device):
@@ -227,7 +227,7 @@ def test_inputs(mode, layer, family, device):
 
 
 def called_with(*names: str) -> Callable[[Module], Callable[..., Tensor]]:
-    """A layer as a function of some of its input and parameters, which come as matrices."""
+    """A layer as a function of some of its input and parameters, given as matrices."""
 
     def of(layer: Module) -> Callable[..., Tensor]:
         x, kept = torch.randn(4, N), dict(layer.named_parameters())
@@ -249,10 +249,10 @@ def called_with(*names: str) -> Callable[[Module], Callable[..., Tensor]]:
 )
 def test_parameters(names, gradients, device):
     torchs, own = pair("linear")
-    # A weight without data beside an input with data: torch reads memory that is not there.
+    # With a weight without data and an input with data, torch reads invalid memory.
     without = ("meta",) if names == ("weight",) else ()
     without += () if gradients else ("in jvp",)
-    if device == "cuda":  # where torch has no such product, and fastgemm has
+    if device == "cuda":  # torch has no such product, but fastgemm has one
         without += ("int32", "int64")
     different = []
     for name, kind in KINDS.items():

@@ -1,11 +1,11 @@
-"""Features that need only torch, and the messages if a package of the extra cli is missing."""
+"""Tests features that need only torch, and the messages if a package of the extra cli is missing."""
 
 import textwrap
 
 import pytest
 from processes import run_forked
 
-# Simulates an environment without them: the import system finds no such package.
+# Simulates an environment without these packages: the import system does not find them.
 WITHOUT = """
 import sys
 
@@ -53,7 +53,7 @@ REPORT = "report = fastgemm.explain('transpose', level=2, shape=(64, 64)); "
         ("from fastgemm.cli import main; main()", "fastgemm: the command line needs click"),
     ],
 )
-def test_what_needs_more_says_so(use, message):
+def test_a_missing_package_is_named(use, message):
     done = run_forked(WITHOUT + use)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"{message}; pip install 'fastgemm[cli]'"

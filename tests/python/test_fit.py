@@ -1,4 +1,4 @@
-"""Constants from measured times are the same on every processor that fits them."""
+"""Tests that fitted constants do not depend on the processor that computes the fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from fastgemm._choice.fit import fit, predict, same_but_for_rounding, thin
 
 
-def test_of_counts_that_keep_one_ratio_the_first_stands_for_all():
+def test_only_the_first_of_proportional_counts_gets_a_constant():
     pytest.importorskip("scipy")
     rows = [(1.0, work, 4 * work, beside) for work, beside in ((5, 1), (7, 9), (11, 4), (20, 2))]
     seconds = [3 + 0.5 * work + 2 * beside for _, work, _, beside in rows]

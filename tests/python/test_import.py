@@ -1,4 +1,4 @@
-"""The cost and the requirements of the import, and the package's metadata."""
+"""Tests the cost and the requirements of the import, and the package's metadata."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_libraries_need_no_cuda_and_bind_to_torch_only():
         read = subprocess.run(["readelf", "-d", str(library)], capture_output=True, text=True, check=True)
         needed = set(re.findall(r"NEEDED.*\[(.*)\.so.*\]", read.stdout))
         allowed = {*OF_TORCH.split(), *OF_THE_SYSTEM.split()}
-        if "override" in library.name:  # made for one torch
+        if "override" in library.name:  # each is made for one torch
             allowed.add("libtorch_python")
         if library.name.startswith("_simt"):
             allowed.add("libfastgemm_simt")
@@ -94,7 +94,7 @@ def test_public_names_are_documented():
 
 @pytest.mark.parametrize("name", ["", ".distributed", ".nn", ".ops", ".tuning"])
 def test_dir_has_public_names_alone(name):
-    """Completion in a shell offers neither modules that the file imports nor names for typing."""
+    """Completion in a shell must not offer imported modules or names for typing."""
     module = importlib.import_module(f"fastgemm{name}")
     shown = {each for each in dir(module) if not each.startswith("__")}
     assert shown == {*module.__all__, *(() if name else ("distributed", "tuning"))}

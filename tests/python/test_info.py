@@ -1,4 +1,4 @@
-"""Messages of `fastgemm info` and of a failing import in incomplete environments. Each cause is provoked."""
+"""Tests the messages of `fastgemm info` and of a failing import. Each cause of an error is simulated."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_override_library_is_named_or_why_there_is_none(version):
 
 
 def import_from(folder: Path) -> str:
-    """The last line of what an import of the package in this folder prints."""
+    """The last line that an import of the package in this folder prints."""
     done = run_forked(f"import sys; sys.path.insert(0, {str(folder)!r}); import fastgemm")
     assert done.returncode != 0, "it was imported"
     return done.stderr.strip().splitlines()[-1]
@@ -65,7 +65,7 @@ def test_a_package_without_libraries_says_how_to_build_them(tmp_path):
 
 
 def test_a_library_that_does_not_load_is_named(tmp_path):
-    last = import_from(copy_of_package(tmp_path, "_introspect*.so"))  # without libfastgemm.so, which it needs
+    last = import_from(copy_of_package(tmp_path, "_introspect*.so"))  # lacks libfastgemm.so
     assert last.startswith("ImportError: fastgemm's compiled libraries cannot be loaded: libfastgemm.so")
 
 
@@ -106,6 +106,6 @@ def test_a_kernel_names_the_missing_instruction_set_or_the_variable():
             assert capped == f"FASTGEMM_CPU_ISA leaves out this processor's {unit}"
         else:
             assert native[kernel] == capped == f"this processor has no {unit}"
-    if platform.machine() == "x86_64":  # aarch64 may have them
+    if platform.machine() == "x86_64":  # aarch64 may have these units
         assert native["mmla_bf16"] == "this processor has no bfmmla (FEAT_BF16)"
         assert native["mmla_int8"] == "this processor has no smmla (FEAT_I8MM)"

@@ -1,4 +1,4 @@
-"""How the modules of the package import each other: late imports and those for type checkers count."""
+"""Tests imports between the package's modules. Imports inside of functions and for type checkers count, too."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OF_THE_PACKAGE = GRAPH.find_modules_that_directly_import("fastgemm") & GRAPH.fin
 
 @pytest.mark.parametrize("package", sorted(m for m in GRAPH.modules if GRAPH.find_children(m)))
 def test_no_circle_of_imports_in(package):
-    """Between the modules and packages that lie side by side in it."""
+    """Checks the modules and packages that are directly in a package."""
     assert GRAPH.nominate_cycle_breakers(package) == set()  # imports whose removal would break the circles
 
 
 @pytest.mark.parametrize("importer", sorted(OF_THE_PACKAGE))
 def test_what_the_package_imports_does_not_import_the_package(importer):
-    """But for its compiled modules, which grimp does not know: it takes their import for one of the package."""
+    """Except its compiled modules: grimp does not know them, and counts their import as one of the package."""
     for found in GRAPH.get_import_details(importer=importer, imported="fastgemm"):
         names = re.sub(r"#.*|.*\bimport\b", "", found["line_contents"])
         for name in re.split(r"[\s,]+", names.strip()):

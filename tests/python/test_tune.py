@@ -1,4 +1,4 @@
-"""``fastgemm tune`` without a GPU: what it measures, what it computes from the times, and its file."""
+"""Tests ``fastgemm tune`` without a GPU: its measurements, the constants from them, and its file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from processes import run_forked
 
 FACTORS = {"mma_sync": 0.6, "dmma": 0.5, "small_tile": 2.0, "split_k": 1.6, "bf16x6": 1.7, "int8x10": 0.7}
 HALF = ("float16", "ieee", 1, 2048, 2048, 2048, False, False)
-ROUND = SECONDS * len(SERIES)  # a problem of each series
+ROUND = SECONDS * len(SERIES)  # one problem of each series
 OTHER = "NVIDIA Other, 46 multiprocessors"
 
 pytest.importorskip("scipy")
@@ -91,7 +91,7 @@ def test_only_kernels_that_may_win_are_timed(gpu):
     near = [(problem, names) for i, (problem, names) in enumerate(gpu.asked) if i // len(SERIES) % 4 != 3]
     far = [(problem, names) for i, (problem, names) in enumerate(gpu.asked) if i // len(SERIES) % 4 == 3]
     assert all("library" in names for _, names in gpu.asked)
-    for problem, names in near[: 2 * len(SERIES)]:  # before anything is corrected
+    for problem, names in near[: 2 * len(SERIES)]:  # before any correction
         expected = measuring.predicted(problem, gpu.properties | {"number": 0})
         least = min(expected[name] for name in expected if name not in ("library", "bf16x3", "fp16x3"))
         assert set(names) == {n for n, s in expected.items() if n == "library" or s <= measuring.NEAR * least}
@@ -99,7 +99,7 @@ def test_only_kernels_that_may_win_are_timed(gpu):
 
 
 def test_a_kernel_comes_into_the_race_where_its_constants_are_far_off(gpu):
-    """By its constants the kernel looks 3 times as slow as others, but it is as fast."""
+    """By its constants the kernel seems 3 times as slow as others, but it is equally fast."""
     gpu.factors |= {"cp_async": 0.25, "mma_sync": 1.0, "direct": 1.0}
     fastgemm.tune(seconds=60 * SECONDS, dtypes=["float64"])
     timed = ["cp_async" in names for _, names in gpu.asked]
@@ -288,7 +288,7 @@ def test_a_damaged_file_is_ignored_with_one_warning_and_replaced(gpu, cache, dam
 def test_a_damaged_file_does_not_stop_the_import(cache):
     cache.write_bytes(b'{"format": 1, "sets": {"x": [[[')
     done = run_forked("import fastgemm; print('imported')")
-    assert done.stdout == "imported\n" and done.stderr.count("Warning") == 2  # of the GPU, of the processor
+    assert done.stdout == "imported\n" and done.stderr.count("Warning") == 2  # of GPU and processor
 
 
 def test_an_unwritable_place_costs_one_warning(gpu, tmp_path, monkeypatch):
@@ -353,7 +353,7 @@ def test_inside_a_transform_it_refuses(gpu):
 
 
 def test_the_fake_gpu_is_as_the_library_sees_one(gpu):
-    """The tests' own hash of a name and the library's are the same: what is set by name is found by number."""
+    """The tests' hash of a name must equal the library's, so that data set by name are found by number."""
     _introspect.set_costs(OTHER, "mma_sync", "float16", ONES)
     assert _introspect.knowledge(properties_of(OTHER)) == "tuned"
     assert _introspect.knowledge(gpu.properties | {"number": number_of(OTHER) + 1}) == "predicted"

@@ -1,4 +1,4 @@
-"""``fastgemm tune`` on a CPU: what it asks for, what it makes of measured times, and the file of that."""
+"""Tests ``fastgemm tune`` on a CPU: the problems that it measures, the results of its fit, and its file."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_this_processor_can_be_measured():
 
 
 def test_what_autotune_measured_serves_neighbours(cache, monkeypatch):
-    """In this process and in a later one, until it is forgotten."""
+    """The measurement is used in this process and in later ones, until it is forgotten."""
     a, b, threads = torch.randn(96, 96), torch.randn(96, 96), torch.get_num_threads()
     near = ("float32", "ieee", 1, 97, 95, 96, False, False)
     names = {name for name, _ in _introspect.cpu_predictions(near, threads)}
@@ -155,7 +155,7 @@ def test_what_autotune_measured_serves_neighbours(cache, monkeypatch):
 
 
 def test_a_busy_machine_at_one_measurement_slows_no_kernel_alone():
-    """Which kernels autotune timed, and when, says nothing of the others."""
+    """autotune's times of some kernels must not change the predictions of others."""
     near = ("float32", "ieee", 1, 97, 95, 96, False, False)
     key = ("gemm", "cpu", "float32", "float32", "ieee", False, False, False, 1, 1, 96, 96, 96)
     before = dict(_introspect.cpu_predictions(near, 1))

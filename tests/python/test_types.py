@@ -1,4 +1,4 @@
-"""The types that the package and its compiled module declare. Type checkers themselves run in `make lint`."""
+"""Tests the declared types of the package and its compiled module. Type checkers run in `make lint`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUN = [
 
 @pytest.mark.parametrize("function", RUN, ids=lambda function: function.__name__)
 def test_typed_code_runs(function):
-    """Uses that a type checker accepts also work at run time."""
+    """Uses that a type checker accepts must also work at run time."""
     tensors = [torch.ones(4, 4) for _ in inspect.signature(function).parameters]
     function(*tensors)
 
@@ -36,7 +36,7 @@ def test_typed_code_names_all_that_is_public():
 
 
 def _arguments(function: ast.FunctionDef) -> list[tuple[str, bool]]:
-    """Names, but those that are given by position alone, and whether there is a default."""
+    """The parameters' names, except of positional-only ones, and whether they have defaults."""
     named = [a.arg for a in function.args.args]
     without = len(named) + len(function.args.posonlyargs) - len(function.args.defaults)
     every = ["" for _ in function.args.posonlyargs] + named

@@ -1,5 +1,5 @@
-"""Wrong uses of the API and of the command line. Each message begins with the function that was called,
-or with the command's "Error", and names what came, and what is accepted or what to do instead.
+"""Tests wrong uses of the API and of the command line. Each message begins with the called function or with the
+command's "Error". It names the wrong value, and the accepted values or a remedy.
 
     python tests/python/test_wrong_uses.py    prints them all, as a table
 """
@@ -17,7 +17,7 @@ from fastgemm.cli import main
 LEVELS, WORDS = "1 to 7 or None", "an int or None"
 PRECISIONS = "'ieee', 'tf32', 'bf16x3', 'bf16x6', 'fp16x3'"
 OPS = "'gemm', 'transpose', 'add'"
-# The function, the message's words about the given value, and its words about accepted values or what to do.
+# The call, the message's words about the given value, and its words about accepted values or a remedy.
 API = [
     ("fastgemm.matmul([[1.0]], b)", "got list", "a must be a torch.Tensor"),
     ("fastgemm.matmul(a, 3)", "got int", "b must be a torch.Tensor"),
@@ -190,7 +190,7 @@ COMMANDS = [
 
 
 def message(use: str) -> str:
-    """The message of a failing use, after the type of its error or its exit code."""
+    """The message of a wrong use, after the error's type or the exit code."""
     if use.startswith("fastgemm "):
         result = CliRunner().invoke(main, use.split()[1:])
         return f"{result.exit_code}: {result.stderr[result.stderr.rfind('Error:') :]}".strip()
@@ -219,7 +219,7 @@ def test_wrong_use_of_the_api(use, came, accepted):
 @pytest.mark.parametrize(("use", "came", "accepted"), COMMANDS, ids=[use for use, *_ in COMMANDS])
 def test_wrong_use_of_a_command(use, came, accepted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastgemm.cli.options.best_device", lambda: "cpu")  # on any machine
+    monkeypatch.setattr("fastgemm.cli.options.best_device", lambda: "cpu")  # independent of the machine
     said = message(use)
     assert said.startswith("2: Error: "), said
     assert came in said and accepted in said, said

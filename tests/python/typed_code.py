@@ -1,6 +1,6 @@
-"""Programs of users: what each public name takes and returns. mypy checks it (make lint), test_types.py runs it.
+"""Programs of users, with each public name's arguments and results. mypy checks them, test_types.py runs them.
 
-A wrong call has a comment that ignores its error: mypy reports that comment where there is no error to ignore.
+A wrong call has a comment that ignores its error. mypy reports such a comment if there is no error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def everywhere() -> None:
 
 
 class Model(nn.Module):
-    """With an attribute that a module has not."""
+    """Has an attribute that modules do not have."""
 
     width = 3
 
@@ -85,7 +85,7 @@ def layers(x: Tensor) -> None:
     assert_type(fastgemm.nn.fuse(model, precision="ieee"), Model)
     assert_type(fastgemm.nn.revert(model), nn.Module)
     layer = fastgemm.nn.Linear(4, 4, bias=False, dtype=torch.float32, activation="relu")
-    assert_type(layer(x), Any)  # as of each module of torch
+    assert_type(layer(x), Any)  # as for each module of torch
     assert_type(layer.forward(x), Tensor)
     assert_type(layer.activation, Literal["relu", "gelu", "gelu_tanh", "silu"] | None)
     assert_type(fastgemm.nn.Sequential(layer).forward(x), Tensor)
@@ -135,7 +135,7 @@ def wrong_measurements(a: Tensor) -> None:
 
 
 def with_a_gpu(shown: Sequence[str] = ("float16",)) -> None:
-    """Not run: measures for two minutes."""
+    """Not run, because it measures for two minutes."""
     tuning = fastgemm.tune(seconds=60, dtypes=[torch.float16, *shown], progress=lambda text, share: None)
     assert_type(tuning, fastgemm.Tuning)
     assert_type(tuning.seconds, float)

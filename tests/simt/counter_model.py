@@ -1,4 +1,4 @@
-"""The entries of counter_table.py: the intended memory accesses of a kernel, as counters."""
+"""The types of counter_table.py, which describe a kernel's intended memory accesses by counters."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Access:
 
     Attributes:
         what: space, kind and, in global memory, buffer: ``global load a``, ``shared store``.
-        bytes: of one lane; None where it depends on the rest of the problem.
-        requests: warp-wide ones, for each 32 multiply-adds of a product (each 32 results where ``what`` stores
-            results), or each 32 elements that are moved or added up.
-        sectors: 32-byte pieces of global memory, for each request. 4 is a line of 128 bytes.
+        bytes: for one lane; None if the number depends on the rest of the problem.
+        requests: warp-wide requests for each 32 multiply-adds of a product (for each 32 results if ``what``
+            stores results), or for each 32 elements that are moved or added.
+        sectors: 32-byte sectors of global memory for each request; 4 are a line of 128 bytes.
         conflict: wavefronts in shared memory, relative to the fewest possible; 1 means no bank conflicts.
-        code: part of the source line, where several lines do the same.
+        code: part of the source line, if several lines do the same.
     """
 
     what: str
@@ -46,17 +46,17 @@ class Access:
 
 @dataclass(frozen=True)
 class Row:
-    """An entry of the table: the idea, as counters at a problem of this shape."""
+    """An entry of the table: a kernel's idea, and its counters for a problem of this shape."""
 
     idea: str
-    accesses: Callable[[int], list[Access]]  # of the bytes of an element
+    accesses: Callable[[int], list[Access]]  # a function of an element's bytes
     shape: tuple[int, ...]
     dtypes: tuple[torch.dtype, ...]
-    all_accesses: bool = True  # there are no others
+    all_accesses: bool = True  # whether the kernel makes no other accesses
     in_flight: Callable[[int], bool] = lambda in_flight: (
         in_flight == 0
-    )  # bytes of asynchronous copies, in a block
-    tolerance: float = 0  # of requests, where work is cut into parts that overlap
+    )  # checks the bytes of a block's asynchronous copies
+    tolerance: float = 0  # for requests, if parts of the work overlap
 
 
 def _source_line(site: Site) -> str:

@@ -1,4 +1,4 @@
-"""States in counters what every CUDA row of the kernel table is for. test_counters.py checks TABLE.
+"""States the purpose of every CUDA row of the kernel table in counters. test_counters.py checks TABLE.
 
 A new kernel needs an entry with its intended memory accesses. The entries of GEMM are in
 counter_table_gemm.py.
@@ -14,7 +14,7 @@ from counter_table_gemm import GEMM
 
 # --- transpose
 
-# For lanes along a column of 32-element rows: how many access the same bank, by element size.
+# By element size: how many lanes along a column of 32-element rows access the same bank.
 COLUMN_CONFLICT = {1: 8, 2: 16, 4: 32, 8: 16, 16: 8}
 
 
@@ -43,10 +43,10 @@ def by_vectors(s: int) -> list[Access]:
 
 
 def pipelined(s: int) -> list[Access]:
-    """One more trip through shared memory: the tile is turned where it arrived.
+    """One more pass through shared memory: the tile is transposed in place.
 
-    Few tiles of words, halves or bytes, as here, are small and turned word by word: with the next word, where
-    elements are less than that.
+    Here the tiles are few. So for elements of up to 4 bytes they are small and transposed word by word. Elements
+    smaller than a word are combined with those of the next word.
     """
     words = 0 if s > 4 else 1 if s == 4 else 2
     turned = Access("shared load", 16, requests=Fraction(s, 16), conflict=1, code="[k] = ")
@@ -65,16 +65,16 @@ def pipelined(s: int) -> list[Access]:
 SQUARE = (512, 512)
 WIDTHS = (F32, BF16, I8, F64, C128)
 TRANSPOSE = {
-    "naive": Row("coalesced reads, a sector for each lane written", lambda s: moved(s, 32), SQUARE, WIDTHS),
-    "naive_strided_read": Row("the other way round", lambda s: moved(32, s), SQUARE, WIDTHS),
+    "naive": Row("coalesced reads, one written sector for each lane", lambda s: moved(s, 32), SQUARE, WIDTHS),
+    "naive_strided_read": Row("strided reads, coalesced writes", lambda s: moved(32, s), SQUARE, WIDTHS),
     "shared": Row(
-        "both sides coalesced, columns conflict", through_tile(COLUMN_CONFLICT.__getitem__), SQUARE, WIDTHS
+        "coalesced global accesses, bank conflicts", through_tile(COLUMN_CONFLICT.__getitem__), SQUARE, WIDTHS
     ),
     "padded": Row("no conflicts", through_tile(lambda s: 1), SQUARE, WIDTHS),
-    "vectorized": Row("16 bytes an access on all four ways", by_vectors, SQUARE, WIDTHS),
+    "vectorized": Row("16 bytes in each access to global and shared memory", by_vectors, SQUARE, WIDTHS),
     "saturating": Row("the same with larger tiles", by_vectors, SQUARE, WIDTHS),
     "pipelined": Row(
-        "tiles in flight past registers", pipelined, SQUARE, WIDTHS, in_flight=lambda n: n >= 4096
+        "tiles in flight, without registers", pipelined, SQUARE, WIDTHS, in_flight=lambda n: n >= 4096
     ),
 }
 
@@ -102,12 +102,12 @@ def added_by_vectors(s: int) -> list[Access]:
 
 PLANE = (256, 256)
 ADD = {
-    "naive": Row("a line of 32 neighbours a request", lambda s: added(s), PLANE, TYPES),
-    "staged": Row("the same, and a detour that buys nothing", lambda s: added(s, staged=1), PLANE, TYPES),
+    "naive": Row("a line of 32 neighbours for each request", lambda s: added(s), PLANE, TYPES),
+    "staged": Row("the same, with a useless detour", lambda s: added(s, staged=1), PLANE, TYPES),
     "staged_transposed": Row(
-        *("strided in both memories", lambda s: added(32, staged=COLUMN_CONFLICT[s]), PLANE, TYPES)
+        *("strided in global and shared memory", lambda s: added(32, staged=COLUMN_CONFLICT[s]), PLANE, TYPES)
     ),
-    "vectorized": Row("16 bytes an access", added_by_vectors, PLANE, TYPES),
+    "vectorized": Row("16 bytes in each access", added_by_vectors, PLANE, TYPES),
     "saturating": Row("the same, twice as many in flight", added_by_vectors, PLANE, TYPES),
 }
 

@@ -1,4 +1,4 @@
-"""The rows of GEMM in counter_table.py."""
+"""The entries of GEMM's rows for counter_table.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from counter_table_wgmma import BOX_OF_A, BOXES_OF_B, WGMMA
 
 
 def sum_of(size: int) -> int:
-    """Bytes of the accumulator: what shared tiles of levels 2 to 4 hold, and int8's results."""
+    """Bytes of the accumulator type. Shared tiles of levels 2 to 4 and results of int8 have this type."""
     return max(size, 4)
 
 
@@ -21,7 +21,7 @@ def out_of(size: int) -> int:
 
 
 def naive(strided: bool) -> Callable[[int], list[Access]]:
-    """Lanes along a row of C share the element of A, those down a column share that of B."""
+    """Lanes along a row of C read the same element of A. Lanes along a column read the same element of B."""
     return lambda s: [
         Access("global load a", s, requests=1, sectors=32 if strided else 1),
         Access("global load b", s, requests=1, sectors=1 if strided else s),
@@ -30,8 +30,8 @@ def naive(strided: bool) -> Callable[[int], list[Access]]:
 
 
 def tiled(s: int) -> list[Access]:
-    """In a tile 32 wide, an element read once from global memory serves 32 multiply-adds. Each multiply-add
-    still reads two elements from the tile."""
+    """With tiles of 32 x 32, an element read once from global memory serves 32 multiply-adds. Each multiply-add
+    still reads two elements from shared memory."""
     return [
         Access("global load a", s, requests=Fraction(1, 32), sectors=s),
         Access("global load b", s, requests=Fraction(1, 32), sectors=s),
@@ -56,7 +56,7 @@ def thread_tile(padded: bool) -> Callable[[int], list[Access]]:
 
 
 def wide(s: int) -> list[Access]:
-    """16 bytes an access: 8 + 8 values serve 64 multiply-adds.
+    """Each access has 16 bytes. 8 + 8 values serve 64 multiply-adds.
 
     B is widened on its way to shared memory, so one lane writes several vectors. Adjacent lanes write their
     first vectors together.
@@ -75,7 +75,7 @@ def wide(s: int) -> list[Access]:
 
 
 def small_tiles(side: int) -> Callable[[int], list[Access]]:
-    """Level 4's accesses, each element once for a block tile; a thread has 4 + 4 values for 16 multiply-adds.
+    """As level 4. A block tile reads each element once, and a thread has 4 + 4 values for 16 multiply-adds.
 
     An operand that is widened on its way to shared memory takes twice as many wavefronts as its bytes.
     """
@@ -99,7 +99,7 @@ def float4(whole: bool) -> Callable[[int], list[Access]]:
     return lambda s: [
         Access("global load a", 4, requests=Fraction(1, 64), sectors=4),
         Access("global load b", 4, requests=Fraction(1, 64), sectors=4),
-        # A is transposed on its way: rows of 68 words share 4 banks.
+        # A is transposed while it is stored: rows of 68 words share 4 banks.
         Access("shared store", 4, requests=Fraction(2, 64), conflict=(4 + 1) / 2 if whole else 1),
         Access("shared load", 16 if whole else 4, requests=Fraction(2 if whole else 8, 16), conflict=1),
         Access("global store out", 4, requests=1, sectors=16),
@@ -107,7 +107,7 @@ def float4(whole: bool) -> Callable[[int], list[Access]]:
 
 
 def cp_async(s: int) -> list[Access]:
-    """Level 4's ratio, but panels come past the registers."""
+    """The ratio of level 4, but panels are copied without registers."""
     return [
         Access("global cp.async workspace", 16, requests=Fraction(s, 16 * 128), sectors=16),
         Access("global cp.async b", 16, requests=Fraction(s, 16 * 128), sectors=16),
@@ -117,7 +117,7 @@ def cp_async(s: int) -> list[Access]:
 
 
 def by_roles(values: int, sums: int) -> Callable[[int], list[Access]]:
-    """So many loaded values for so many multiply-adds. A warp asks for boxes of panels; no other reads A or B."""
+    """``values`` loaded values serve ``sums`` multiply-adds. Only one warp reads A and B, by boxes of panels."""
     return lambda s: [
         Access("global tma load workspace"),
         Access("global tma load b"),
@@ -126,7 +126,7 @@ def by_roles(values: int, sums: int) -> Callable[[int], list[Access]]:
 
 
 def skinny(s: int) -> list[Access]:
-    """As wgmma_specialized for the columns of C; 16 neighbours of C leave together, in two rows by turns."""
+    """As wgmma_specialized for the columns of C. Each store writes 16 neighbours of C in each of two rows."""
     return [
         Access("global tma load a", 2048, requests=Fraction(32, 16 * 64 * 64), sectors=64),
         Access("global tma load b", 8192, requests=Fraction(32, 16 * 64 * 64), sectors=256),
@@ -138,7 +138,7 @@ def skinny(s: int) -> list[Access]:
 
 
 def narrow(s: int) -> list[Access]:
-    """B in whole lines straight to registers, each element once for four rows of A; one round of sums."""
+    """Registers load B in whole lines, each element once for four rows of A. Sums are exchanged once."""
     return [
         Access("global load b", 16, requests=Fraction(s, 16) / 4, sectors=16),
         Access("shared store", s, conflict=1),
@@ -148,7 +148,7 @@ def narrow(s: int) -> list[Access]:
 
 
 def images(sectors: int) -> Callable[[int], list[Access]]:
-    """Whole images come past the threads; four lanes store 8 or 16 neighbours of C, in two rows by turns."""
+    """The TMA loads whole images. Four lanes store 8 or 16 neighbours of C, alternately in two rows."""
 
     def accesses(s: int) -> list[Access]:
         stores = Access("global store out", sectors=sectors)
@@ -158,7 +158,7 @@ def images(sectors: int) -> Callable[[int], list[Access]]:
 
 
 def residues(s: int) -> list[Access]:
-    """Sums leave as bytes, 16 of a thread's at a time, in whole lines; in fours they would not."""
+    """A thread stores sums as 16 bytes at a time, which fill whole lines. Four bytes would not."""
     return [
         Access("global tma load workspace"),
         Access("none mma"),
@@ -167,9 +167,9 @@ def residues(s: int) -> list[Access]:
 
 
 def by_warps(tile: tuple[int, int], fragments: Access) -> Callable[[int], list[Access]]:
-    """Operands of a block tile come past the registers, without conflicts like the fragments of a warp tile.
+    """Operands of a block tile are copied without registers. Neither copies nor fragments have bank conflicts.
 
-    Sums go through shared memory, so that results leave in whole lines.
+    Sums pass through shared memory, so that results are stored in whole lines.
     """
 
     def accesses(s: int) -> list[Access]:
@@ -177,7 +177,7 @@ def by_warps(tile: tuple[int, int], fragments: Access) -> Callable[[int], list[A
         return [
             Access("global cp.async a", 16, requests=units / bn, sectors=16),
             Access("global cp.async b", 16, requests=units / bm, sectors=16),
-            # A stage more than there are is asked for, and one step more is read.
+            # One stage and one step too many are requested at the end.
             Access("shared cp.async", 16, conflict=1),
             fragments,
             Access("none mma"),
@@ -187,16 +187,16 @@ def by_warps(tile: tuple[int, int], fragments: Access) -> Callable[[int], list[A
     return accesses
 
 
-# wmma leaves it to the compiler how a fragment is loaded; the simulator does it element by element.
+# The compiler decides how wmma loads a fragment. The simulator does it element by element.
 WMMA = by_warps((128, 128), Access("shared load", 2, conflict=1, code="wmma_load_shared"))
-# 8 loads for 64 x 64 sums and 16 of k.
+# 8 loads for 64 x 64 sums and 16 steps of k.
 MMA_SYNC = by_warps(
     (128, 256), Access("shared ldmatrix", 16, requests=Fraction(8, 64 * 64 * 16 // 32), conflict=1)
 )
 
 
 def mma_ldmatrix(s: int) -> list[Access]:
-    """8 loads for 64 x 64 sums and 16 steps of k. B, which runs along n, is copied first."""
+    """8 loads for 64 x 64 sums and 16 steps of k. B is contiguous along n, so it is copied first."""
     units = Fraction(s, 16) / 128
     return [
         Access("global cp.async a", 16, requests=units, sectors=16),
@@ -208,13 +208,13 @@ def mma_ldmatrix(s: int) -> list[Access]:
     ]
 
 
-# No fragments: wgmma reads the tiles itself. Each request for sums brings 4 per lane.
+# There are no fragments, because wgmma reads the tiles itself. Each request loads 4 sums per lane.
 SMALL_TILE = by_warps((64, 64), Access("shared load", 16, conflict=1))
 
 
 def direct(s: int) -> list[Access]:
-    """Each element is read once for a tile of 32 x 32: four adjacent ones of 8 rows of A, eight of 4 rows of
-    B.
+    """Each element is read once for a tile of 32 x 32. A request reads four adjacent elements of 8 rows of A, or
+    eight of 4 rows of B.
 
     Only sums pass through shared memory.
     """
@@ -229,13 +229,13 @@ def direct(s: int) -> list[Access]:
 
 
 def split_k(s: int) -> list[Access]:
-    """Operands as in wgmma; the sums, in whole sectors, are for the kernel that adds them."""
+    """Operands as in wgmma. Sums are stored in whole sectors, and another kernel adds them."""
     return [BOX_OF_A, BOXES_OF_B, Access("none mma"), Access("global store workspace", 8, sectors=8)]
 
 
-# 16 loads for 32 x 32 sums and 8 of k.
+# 16 loads for 32 x 32 sums and 8 steps of k.
 DMMA = Row(
-    "the same of doubles, which come element by element",
+    "the same for doubles, loaded element by element",
     by_warps(
         (128, 64),
         Access("shared load", 8, requests=Fraction(16, 32 * 32 * 8 // 32), conflict=1, code="const double*"),
@@ -249,7 +249,7 @@ DMMA = Row(
 
 
 def raw_tiles(bm: int, bn: int, more: tuple[Access, ...]) -> Callable[[int], list[Access]]:
-    """Operands that lie in shared memory as in global memory, each element read once a block tile."""
+    """Shared memory has the layout of global memory, and a block tile reads each element once."""
     return lambda s: [
         Access("global cp.async a", 16, requests=Fraction(s, 16) / bn, sectors=16),
         Access("global cp.async b", 16, requests=Fraction(s, 16) / bm, sectors=16),
@@ -261,21 +261,21 @@ def raw_tiles(bm: int, bn: int, more: tuple[Access, ...]) -> Callable[[int], lis
 SMALL, LEVEL_5 = (128, 128, 64), (640, 640, 640)
 GEMM = {
     "naive": Row("coalesced: B in whole sectors, A by broadcast", naive(strided=False), SMALL, TYPES),
-    "naive_uncoalesced": Row("its opposite: a sector for each lane", naive(strided=True), SMALL, TYPES),
-    "tiled": Row("a 32nd of the global reads; shared ones instead", tiled, SMALL, TYPES),
+    "naive_uncoalesced": Row("the opposite: a sector for each lane", naive(strided=True), SMALL, TYPES),
+    "tiled": Row("a 32nd of the global reads, and shared reads instead", tiled, SMALL, TYPES),
     "thread_tile": Row(
         "a quarter of the shared reads, no conflicts", thread_tile(padded=True), SMALL, (F32, BF16, I8)
     ),
     "thread_tile_unpadded": Row(
         "the same with 4-way conflicts", thread_tile(padded=False), SMALL, (F32, BF16, I8)
     ),
-    "vectorized": Row("16 bytes an access on all ways", wide, SMALL, TYPES),
+    "vectorized": Row("16 bytes in each access", wide, SMALL, TYPES),
     "float4_padded68": Row("vectors from rows that keep them aligned", float4(whole=True), SMALL, (F32,)),
-    "float4_padded65": Row("rows that do not: four words for a vector", float4(whole=False), SMALL, (F32,)),
-    "double_buffer_sync": Row("as vectorized; nothing flies but through registers", wide, SMALL, (F32,)),
-    "small": Row("the next panels come into registers meanwhile", small_tiles(64), SMALL, TYPES),
+    "float4_padded65": Row("unaligned rows: four words for a vector", float4(whole=False), SMALL, (F32,)),
+    "double_buffer_sync": Row("as vectorized; only registers hold data in flight", wide, SMALL, (F32,)),
+    "small": Row("registers load the next panels during the products", small_tiles(64), SMALL, TYPES),
     "cp_async": Row(
-        *("two stages of 16 KB on their way while one is multiplied", cp_async, LEVEL_5, (F32,), False),
+        *("two stages of 16 KB in flight while one is multiplied", cp_async, LEVEL_5, (F32,), False),
         in_flight=lambda n: n == 2 * 16 * 1024,
     ),
     "warp_specialized": Row(
@@ -295,7 +295,7 @@ GEMM = {
             in_flight=lambda n, least=least: n >= least * 1024,
         )
         for name, idea, values, sums, least in (
-            ("producer_warp", "cp_async's reads; a warp asks for four stages of 16 KB", 16, 64, 3 * 16),
+            ("producer_warp", "the reads of cp_async; a warp requests four stages of 16 KB", 16, 64, 3 * 16),
             ("producer_warp_wide", "a quarter fewer shared reads", 24, 128, 3 * 24),
         )
     },
@@ -320,14 +320,14 @@ GEMM = {
         in_flight=lambda n: n == 2 * 48 * 1024,
     ),
     "small_tile": Row(
-        *("all of k on its way at once", SMALL_TILE, (128, 192, 256), (BF16,), False),
+        *("all of k in flight at once", SMALL_TILE, (128, 192, 256), (BF16,), False),
         in_flight=lambda n: n == 4 * 16 * 1024,
     ),
     "direct": Row(
-        *("operands go straight to the tensor cores' registers", direct, (128, 128, 64), (F64, F32)),
+        *("operands are loaded directly into registers", direct, (128, 128, 64), (F64, F32)),
     ),
     "split_k": Row(
-        *("sums of many parts of k, written past each other", split_k, (256, 128, 2048), (BF16,)),
+        *("sums of many parts of k, stored separately", split_k, (256, 128, 2048), (BF16,)),
         in_flight=lambda n: n == 4 * 32 * 1024,
     ),
     "dmma": DMMA,
@@ -335,37 +335,37 @@ GEMM = {
     **WGMMA,
     # The sums of a part of k go to the workspace.
     "bf16x6_fused": Row(
-        "float32 is read once, and cut on its way to the tensor cores",
+        "float32 is read once, and split before the tensor cores",
         raw_tiles(64, 128, (Access("none mma"), Access("global store workspace", 16, sectors=16))),
         (64, 512, 4096),
         (F32,),
         in_flight=lambda n: n >= 40 * 1024,
     ),
     "crt": Row(
-        *("products of bytes, reduced before they leave the chip", residues, (256, 512, 512), (F64,)),
-        all_accesses=False,  # which tiles there are is read, too
+        *("products of bytes, reduced before they are stored", residues, (256, 512, 512), (F64,)),
+        all_accesses=False,  # the list of tiles is read, too
         in_flight=lambda n: n == 4 * 48 * 1024,
     ),
     "batched": Row("tiles that small matrices fill", small_tiles(32), (128, 128, 128), (F32, torch.int32)),
     "skinny": Row(
-        *("nothing but one operand moves, 8 boxes of it at a time", skinny, (16, 8192, 1024), (BF16,)),
+        *("one operand dominates, 8 of its boxes in flight", skinny, (16, 8192, 1024), (BF16,)),
         in_flight=lambda n: n == 8 * (8 + 2) * 1024,
     ),
     "narrow": Row(
-        *("one operand straight to registers, four sums for each element", narrow, (8, 4096, 64), (F32, F64)),
+        *("one operand directly in registers, four sums for each element", narrow, (8, 4096, 64), (F32, F64)),
         all_accesses=False,  # A comes from the caches
     ),
-    # What blocks hand to each other goes through the workspace as well.
+    # Blocks also exchange partial sums through the workspace.
     **{
         name: Row(
-            *("operands lie as shared memory has them", images(sectors), (256, 384, 512), (dtype,)),
+            *("operands in the layout of shared memory", images(sectors), (256, 384, 512), (dtype,)),
             all_accesses=False,
             in_flight=lambda n, least=least: n >= least * 1024,
         )
         for name, dtype, sectors, least in (
             *(("bf16x6", F32, 8, 128), ("bf16x3", F32, 8, 128), ("fp16x3", F32, 8, 128)),
             ("int8x10", torch.int32, 8, 128),
-            ("int16x4", torch.int16, 16, 64),  # a block has four stages of two planes here
+            ("int16x4", torch.int16, 16, 64),  # here a block has four stages of two planes
         )
     },
 }

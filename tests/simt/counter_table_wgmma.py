@@ -1,4 +1,4 @@
-"""What the kernels on wgmma are for, in counters: a part of counter_table_gemm.py."""
+"""The entries of the kernels that use wgmma, for counter_table_gemm.py."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def wgmma(s: int) -> list[Access]:
     return [BOX_OF_A, BOXES_OF_B, Access("none mma"), store]
 
 
-# The tile of a block is twice as wide: half as many boxes of A.
+# The tile of a block is twice as wide, so there are half as many boxes of A.
 WIDE_BOXES = [replace(BOX_OF_A, requests=BOX_OF_A.requests / 2), BOXES_OF_B]
 
 
 def in_boxes(operands: list[Access]) -> Callable[[int], list[Access]]:
-    """Results leave in boxes of 16 rows, whole lines; eight rows at a time lie in different banks."""
+    """The TMA stores boxes of 16 rows in whole lines. Eight rows at a time are in different banks."""
     staged = Access("shared store", 4, conflict=1)
     stored = Access("global tma store out", 2048, sectors=64)
     return lambda s: [*operands, Access("none mma"), staged, stored]
 
 
 def wgmma_specialized(s: int) -> list[Access]:
-    """Results leave in boxes of 16 rows, whole lines, and get there without conflicts."""
+    """The TMA stores boxes of 16 rows in whole lines. Threads fill the boxes without bank conflicts."""
     staged = Access("shared stmatrix", 16, conflict=1)
     return [
         BOX_OF_A,
@@ -42,7 +42,7 @@ def wgmma_specialized(s: int) -> list[Access]:
 
 
 def one_wave(s: int) -> list[Access]:
-    """Tiles of 64 x 64; results are turned into lines in shared memory without conflicts."""
+    """Tiles of 64 x 64. Shared memory rearranges results into lines without bank conflicts."""
     per_tile = Fraction(32, 64 * 64 * 64)
     return [
         Access("global tma load a", 8192, requests=per_tile, sectors=256),
@@ -56,17 +56,17 @@ def one_wave(s: int) -> list[Access]:
 
 WGMMA = {
     "one_wave": Row(
-        *("as many small tiles as multiprocessors, whole lines out", one_wave, (256, 512, 512), (BF16,)),
+        *("a small tile for each multiprocessor, stores of lines", one_wave, (256, 512, 512), (BF16,)),
         in_flight=lambda n: n == 8 * 16 * 1024,
     ),
     "wgmma": Row(
-        *("operands reach the tensor cores past the threads", wgmma, (256, 512, 256), (BF16,)),
+        *("the tensor cores read shared memory, without registers", wgmma, (256, 512, 256), (BF16,)),
         in_flight=lambda n: n == 3 * 32 * 1024,
     ),
     **{
         name: Row(*(idea, wgmma, (256, 512, 512), (BF16,)), in_flight=lambda n: n == 3 * 32 * 1024)
         for name, idea in (
-            ("wgmma_ring", "the same accesses, asked for by a warp of its own"),
+            ("wgmma_ring", "the same accesses, requested by a separate warp"),
             ("wgmma_persistent", "the same accesses, tile after tile"),
         )
     },
@@ -76,10 +76,10 @@ WGMMA = {
             in_flight=lambda n, stages=stages, kilobytes=kilobytes: n == stages * kilobytes * 1024,
         )
         for name, operands, stages, kilobytes, idea in (
-            ("wgmma_boxes", [BOX_OF_A, BOXES_OF_B], 3, 32, "results in whole lines, past the threads"),
+            ("wgmma_boxes", [BOX_OF_A, BOXES_OF_B], 3, 32, "the TMA stores results in whole lines"),
             ("wgmma_setmaxnreg", WIDE_BOXES, 4, 48, "the same accesses, other registers"),
             ("wgmma_wide", WIDE_BOXES, 3, 48, "half as many boxes of A"),
-            ("wgmma_deep", WIDE_BOXES, 4, 48, "the same boxes, a third more of them on their way"),
+            ("wgmma_deep", WIDE_BOXES, 4, 48, "the same boxes, a third more of them in flight"),
             (
                 "wgmma_overlapped",
                 WIDE_BOXES,
@@ -91,7 +91,7 @@ WGMMA = {
         )
     },
     "wgmma_specialized": Row(
-        *("and results go past the LSU, in whole lines", wgmma_specialized, (256, 512, 512), (BF16,)),
+        *("results by stmatrix, and lines without the LSU", wgmma_specialized, (256, 512, 512), (BF16,)),
         in_flight=lambda n: n == 6 * 32 * 1024,
     ),
 }

@@ -33,7 +33,7 @@ CASES = [
 
 def own_rows() -> set[tuple[str, str]]:
     rows = fastgemm.kernels(device="cuda")
-    schedules = ("symmetric", "invariant")  # which launch the kernels of other rows
+    schedules = ("symmetric", "invariant")  # these launch the kernels of other rows
     return {(row.op, row.name) for row in rows if row.level != LIBRARY_LEVEL and row.name not in schedules}
 
 
@@ -46,7 +46,7 @@ def explain(op: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> L
     own = [launch for launch in report.launches if launch.kernel == name]
     launched = [launch.kernel for launch in report.launches]
     assert len(own) == 1, (
-        f"of the launches {launched} one must be called {name}, as its row is: launch(name, ...)"
+        f"one of the launches {launched} must have its row's name, {name}: launch(name, ...)"
     )
     return own[0]
 
@@ -202,7 +202,7 @@ def test_higher_rungs_have_more_bytes_in_flight():
 
 
 def test_odd_rows_are_read_by_lines():
-    """The purpose of level 6 of transpose: rows at any address are still read in aligned units of 16
+    """The purpose of transpose's level 6: rows at any address are still read in aligned units of 16
     bytes."""
     rows, cols = 512, 513
     below = explain("transpose", "saturating", (rows, cols), F32)
@@ -237,7 +237,7 @@ def test_narrow_reads_vectors_beside_a_single_column(shape, layout, dtype):
     ids=["in place", "A copied", "C by warps"],
 )
 def test_columns_of_a_tile_depend_on_how_c_is_stored(slack, n, columns):
-    """On three multiprocessors, five waves of narrow tiles against three of wide ones."""
+    """On three multiprocessors there are five waves of narrow tiles, or three of wide ones."""
     a, b = torch.randn(128, 64 + slack).bfloat16()[:, :64], torch.randn(n, 64).bfloat16().t()
     with simulated_launches() as launches:
         check_gemm(a, b, kernel="wgmma_specialized")
@@ -246,7 +246,7 @@ def test_columns_of_a_tile_depend_on_how_c_is_stored(slack, n, columns):
 
 
 def test_narrow_stores_a_column_as_it_does_a_row():
-    """Also by blocks that share k: rows of one element are not padded to 16 bytes in the workspace."""
+    """This includes blocks that share k: the workspace does not pad rows of one element to 16 bytes."""
 
     def launched(a, b):
         with simulated_launches(multiprocessors=132) as launches:

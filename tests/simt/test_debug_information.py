@@ -1,4 +1,4 @@
-"""The simulator's library carries line numbers, compressed: they would be two thirds of it."""
+"""Tests that the simulator's library has compressed line numbers. Uncompressed, they would be two thirds of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reference import needs_simulator
 pytestmark = needs_simulator
 
 SHF_COMPRESSED = 1 << 11
-HEADER = struct.Struct("<IIQQQQ")  # of a section: name, type, flags, address, offset, size
+HEADER = struct.Struct("<IIQQQQ")  # fields of a section: name, type, flags, address, offset, size
 
 
 def sections(elf: bytes) -> dict[str, tuple[int, int]]:
@@ -31,5 +31,5 @@ def test_debug_information_is_compressed():
     debug = {name: each for name, each in found.items() if name.startswith(".debug_")}
     assert ".debug_line" in debug
     plain = sum(size for flags, size in debug.values() if not flags & SHF_COMPRESSED)
-    assert plain < 100_000, "the linker leaves only sections that would not get smaller"
+    assert plain < 100_000, "the linker leaves a section uncompressed only if it would not get smaller"
     assert sum(size for _, size in debug.values()) < library.stat().st_size / 2

@@ -1,4 +1,4 @@
-"""No launch requests more shared memory than a block may have on the GPUs that its row supports.
+"""Tests that no launch requests more shared memory than a block may have on the GPUs that its row supports.
 
 Launchers run as for a GPU of each kind, but no block runs. The simulator refuses a launch with too much
 dynamic shared memory; static shared memory is read from the machine code. Launchers choose their tiles by the
@@ -26,7 +26,7 @@ LIMITS = {80: 163 << 10, 86: 99 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 <<
 SHAPES = ((96, 80, 136), (2048, 1536, 320), (8, 2048, 1024), (2048, 3, 520), (64, 64, 4096), (999, 1001, 200))
 OPERATIONS = {"transpose": fastgemm.transpose, "add": fastgemm.add}
 ROWS = {(op, row.name): row for op in ("gemm", *OPERATIONS) for row in fastgemm.kernels(op, "cuda")}
-ROWS = {key: row for key, row in ROWS.items() if row.role != "shortcut"}  # which launches other rows
+ROWS = {key: row for key, row in ROWS.items() if row.role != "shortcut"}  # this launches other rows
 
 
 def launches(capability: int, call: Any, *operands: Any, **options: Any) -> list[dict[str, Any]]:

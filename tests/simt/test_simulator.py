@@ -1,9 +1,9 @@
-"""Every CUDA kernel of the table on the simulator, with all its checks on, against float64.
+"""Tests every CUDA kernel of the table on the simulator, with all its checks, against float64.
 
-A problem that the simulator finds (an access out of bounds, misaligned, uninitialized, racing or in flight; a
-barrier that not all reach; a missing wait) raises RuntimeError and fails the test. Sizes are small and odd, and
-the GPU has three multiprocessors, so that even here blocks take several turns. Rows whose launchers ask which GPU
-it is run twice: as on Hopper, and as on Ada, which has no wgmma and gives a block 99 KB of shared memory.
+The simulator raises RuntimeError for every problem: an access that is out of bounds, misaligned, uninitialized,
+racing or in flight, a barrier that not all threads reach, or a missing wait. Sizes are small and odd. The GPU has
+three multiprocessors, so that even here blocks process several tiles. Rows whose launchers depend on the GPU run
+twice: as on Hopper, and as on Ada, which has no wgmma and 99 KB of shared memory for a block.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reference import (
 pytestmark = needs_simulator
 
 CAPABILITY = {"hopper": 90, "ada": 89}
-# Rows of level 6 that launch the same on every GPU since sm_80.
+# Rows of level 6 that launch the same kernels on every GPU since sm_80.
 SAME = {"narrow", "direct", "batched", "dmma_m8n8k4"}
 PORTABLE = {row.name for row in fastgemm.kernels("gemm", "cuda") if row.needs == "sm_80" and row.level == 6}
 TWICE = PORTABLE - SAME
@@ -66,7 +66,7 @@ def simulated(gpu):
 
 
 def operands(m, n, k, dtype, layout, slack=0):
-    """a (m, k) and b (k, n); transposed views as the layout says; ``slack`` columns beyond each matrix's own."""
+    """a (m, k) and b (k, n), as transposed views if the layout says so. Each has ``slack`` unused columns."""
 
     def view(rows, cols, transposed):
         shape = (cols, rows) if transposed else (rows, cols)
@@ -82,14 +82,14 @@ def least_k(kernel, dtype):
 
 
 def layouts(*row):
-    """All four, from another one on for each row: so every size meets every layout in some row of a kernel."""
+    """All four layouts. Each row begins with another one, so every size meets every layout in some row."""
     first = ROWS.index(row) % 4
     return LAYOUTS[first:] + LAYOUTS[:first]
 
 
 def some(sizes, *row):
-    """All sizes for a kernel with one or two types. With more types, each type gets every second size, in
-    turns."""
+    """All sizes for a kernel with one or two types. With more types, each type gets every second size,
+    alternately."""
     of_kernel = [each for each in ROWS if each[:2] == row[:2]]
     return sizes[of_kernel.index(row) % 2 :: 2] if len(of_kernel) > 2 else sizes
 
@@ -102,7 +102,7 @@ def test_every_kernel_of_the_table_is_simulated():
 
 @every_gemm_row
 def test_gemm(gpu, kernel, dtype):
-    """An odd problem of several tiles in every layout, and others in one each."""
+    """Runs an odd problem of several tiles in every layout, and others in one layout each."""
     sizes = [(61, 67, 71)] * 4 + [(1, 1, 1), (7, 1, 3), (1, 9, 40), (13, 17, 19), (33, 65, 37)]
     for (m, n, k), layout in zip(sizes, itertools.cycle(layouts(gpu, kernel, dtype)), strict=False):
         check_gemm(*operands(m, n, least_k(kernel, dtype) + k, dtype, layout), kernel=kernel)
@@ -110,7 +110,7 @@ def test_gemm(gpu, kernel, dtype):
 
 @every_gemm_row
 def test_gemm_in_several_tiles(gpu, kernel, dtype):
-    """More block tiles than multiprocessors, whole ones and cut ones, with and without 16-byte accesses."""
+    """More block tiles than multiprocessors, whole and partial tiles, with and without 16-byte accesses."""
     sizes = [(130, 257, 67, 3), (250, 500, 44, 0), (64, 128, 272, 16), (144, 272, 96, 0)]
     sizes = some(sizes, gpu, kernel, dtype)
     for (m, n, k, slack), layout in zip(sizes, layouts(gpu, kernel, dtype), strict=False):
@@ -129,7 +129,7 @@ def test_gemm_scalars_slices_and_out(gpu, kernel, dtype):
     check_gemm(
         a, b, poisoned(35, 50, dtype=result), beta=0, out=poisoned(50, 35, dtype=result).t(), kernel=kernel
     )
-    # Rows that begin anywhere, and rows that begin at multiples of 16 bytes and end between them.
+    # Rows at any address, and rows that begin at multiples of 16 bytes but do not end there.
     for first, width, scales in ((5, 61, {"alpha": -3, "beta": 2}), (8, 64, {})):
         around = poisoned(35, width, dtype=result)
         out = around[:, first : first + 50]
@@ -162,7 +162,7 @@ def test_gemm_batches_and_empty(gpu, kernel, dtype):
     ]
 )
 def test_gemm_of_long_k(gpu, kernel, dtype):
-    """Blocks that share the k of tiles: by stream-K, by split-K; with and without a C to add."""
+    """Blocks share the k of tiles by stream-K or split-K, with and without a C to add."""
     cases = some([(33, 50, 3000, 0), (130, 140, 711, -3)], gpu, kernel, dtype)
     for (m, n, k, beta), layout in zip(cases, layouts(gpu, kernel, dtype), strict=False):
         a, b = operands(m, n, k, dtype, layout, slack=3)

@@ -1,4 +1,4 @@
-"""Complex products, and the pass before them, on the simulator with all its checks."""
+"""Tests complex products and the pass before them, on the simulator with all its checks."""
 
 from __future__ import annotations
 

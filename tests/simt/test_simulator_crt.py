@@ -1,4 +1,4 @@
-"""float64, float32 and int64 by residues, on the simulator: the accuracy of each number of moduli, the tiles
+"""Tests float64, float32 and int64 by residues on the simulator: the accuracy of each number of moduli, the tiles
 that other kernels compute (float64's tensor cores, planes), and the division of a product into panels."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def exact(a, b):
 
 
 def _error_of_product(x, y, product):
-    """Dekker's: x y - product, exactly."""
+    """Dekker's exact error of a product: x y - product."""
     split = 134217729.0
     x_high = x * split - (x * split - x)
     y_high = y * split - (y * split - y)
@@ -69,7 +69,7 @@ def test_error_of_so_many_moduli(simulated, precision):
     error = worst_error(result, a, b)
     assert error <= 2 * math.sqrt(k) / room + 2.0**-53
     if moduli == 14:
-        assert error > 2.0**-58, "14 moduli have not the bits that this result has"
+        assert error > 2.0**-58, "14 moduli have fewer bits than this result"
 
 
 def test_more_accurate_than_sums_in_float64(simulated):
@@ -78,8 +78,8 @@ def test_more_accurate_than_sums_in_float64(simulated):
 
 
 def test_wide_exponents_are_summed_in_float64(simulated):
-    """With ieee, errors are componentwise. Residues are not accurate where large elements of a row meet small
-    ones of a column."""
+    """With ieee, errors are componentwise. Residues are not accurate if large elements of a row are multiplied by
+    small ones of a column."""
     a, b = torch.zeros(3, 40, dtype=torch.float64), torch.zeros(40, 5, dtype=torch.float64)
     a[:, :20], a[:, 20:] = 1.0, 2.0**-60
     b[:20], b[20:] = 2.0**-70, 3.0
@@ -93,7 +93,7 @@ def test_wide_exponents_are_summed_in_float64(simulated):
 def test_special_values_and_extreme_rows(simulated):
     a, b = operands(140, 300, 70, torch.float64, random.choice(LAYOUTS))
     a[3] = 0
-    a[4], a[5] = a[4] * 1e-280, a[5] * 1e250  # norms whose squares leave the range: summed in float64
+    a[4], a[5] = a[4] * 1e-280, a[5] * 1e250  # squares of norms leave the range: float64 sums
     b[:, 7], b[:, 260] = 0, b[:, 260] * 1e-30
     check_gemm(a, b, kernel="crt")
     a[130, 5], a[131, 6], b[9, 270] = math.nan, math.inf, -math.inf
@@ -103,17 +103,17 @@ def test_special_values_and_extreme_rows(simulated):
 
 
 def test_panels(divided):  # noqa: F811
-    """Rows and columns of panels; no tile's result depends on them."""
+    """Tests rows and columns of panels. No tile's result depends on the panels."""
     a, b = operands(300, 520, 60, torch.float64, random.choice(LAYOUTS))
     c = torch.randn(300, 520, dtype=torch.float64)
     run = {"alpha": 2, "beta": -3, "in_place": True, "kernel": "crt"}
     whole, launches = divided(ALL_ROOM, a, b, c, **run)
     assert launches.count("cut_residues") == launches.count("join_residues") == 1
-    room = 15 * 128 * 256  # of A's residues two tiles' rows; of B's and C's less than a tile's columns
+    room = 15 * 128 * 256  # A's residues fit for two tiles' rows, B's and C's for less than a tile's columns
     parts, launches = divided(room, a, b, c, **run)
     assert launches.count("cut_residues") == launches.count("join_residues") == 2 * 3
     assert whole.equal(parts)
-    a[290, 3] = math.inf  # a tile of float64, whose sums are shared among blocks as each panel has them
+    a[290, 3] = math.inf  # blocks share the sums of a float64 tile in a way that depends on the panel
     divided(room, a, b, c, **run)
 
 
@@ -156,7 +156,7 @@ def test_float32_is_more_accurate_than_sums_in_float32(simulated):
 
 
 def test_float32_tiles_of_wide_exponents_are_left_to_planes(simulated):
-    """bf16x6 computes the tiles where large elements of a row meet small ones of a column, and no others."""
+    """bf16x6 computes only the tiles in which large elements of a row are multiplied by small ones of a column."""
     a, b = float32_operands(150, 300, 100)
     a, b = a.clone(), b.clone()
     a[:3, :50], a[:3, 50:] = 1.0, 2.0**-40
@@ -182,11 +182,11 @@ def test_float32_special_values_and_extreme_rows(simulated):
 
 
 def test_float32_panels(divided):  # noqa: F811
-    """Panels of residues, and within them panels of planes for the remaining tiles."""
+    """There are panels of residues, and in them panels of planes for the remaining tiles."""
     a, b = float32_operands(300, 520, 96)
     a, b = a.clone(), b.clone()
     c = torch.randn(300, 520)
-    b[:48, 300] *= 2.0**-60  # the second and the third tile's columns are not all left
+    b[:48, 300] *= 2.0**-60  # planes compute only some columns of the second and third tile
     a[130, 48:] *= 2.0**-60
     run = {"alpha": 2, "beta": -3, "in_place": True, "kernel": "crt"}
     whole, launches = divided(ALL_ROOM, a, b, c, **run)
@@ -199,7 +199,7 @@ def test_float32_panels(divided):  # noqa: F811
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_a_panel_without_tiles_for_residues_leaves_them_to_the_next(divided, dtype):  # noqa: F811
-    """Residues of A are made once for a row of panels, those of B once for a column, whichever tiles need them."""
+    """A's residues are made once for a row of panels, and B's once for a column, for any set of tiles."""
     moduli = 15 if dtype == torch.float64 else 8
     a, b = torch.randn(100, 128, dtype=dtype), torch.randn(128, 512, dtype=dtype)
     b[5, :256] = math.inf
@@ -213,13 +213,13 @@ def test_a_panel_without_tiles_for_residues_leaves_them_to_the_next(divided, dty
 
 @pytest.mark.parametrize("k", [1000, 4096])
 def test_float32_roundings_of_equal_elements_add_up(simulated, k):
-    """An outlier in a row of equal elements makes them small beside the row's norm, and one-sided columns let
-    their roundings add up: by at most half a unit each, where rows have a norm of 2^30 units."""
+    """Equal elements are small relative to their row's norm if the row has an outlier. With columns of one sign
+    their roundings add up: at most half a unit each, in rows with a norm of 2^30 units."""
     a, b = torch.full((4, k), 0.7654321), torch.rand(k, 5)
     a *= torch.tensor([1.0, 1.1, 1.3, 1.7])[:, None]
     a[:, 7] *= 15 * math.sqrt(k)
     b[7] = 0
-    units = a.norm(dim=1).max() / a[:, 0].max() / 2.0**30  # of an element, relative to it
+    units = a.norm(dim=1).max() / a[:, 0].max() / 2.0**30  # error of an element, relative to the element
     assert float32_errors(fastgemm.matmul(a, b, kernel="crt"), a, b) <= 2**24 * units.item() + 0.5
 
 

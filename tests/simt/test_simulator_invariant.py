@@ -1,5 +1,5 @@
-"""The row ``invariant`` on the simulator: which kernels it launches for how many rows, and that bits do not
-change."""
+"""Tests the row ``invariant`` on the simulator: the kernels that it launches for few and many rows, and that bits
+do not change."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_float32_of_more_rows_or_very_long_sums_is_cut_in_memory():
 @pytest.mark.parametrize("dtype, precision", EVERY_TYPE, ids=row_id)
 @pytest.mark.parametrize("capability", [80, 90])
 def test_no_tile_is_shared(capability, dtype, precision):
-    """A kernel that shares tiles is told to clear flags first: by a launch before it, or more blocks in one."""
+    """A kernel that shares tiles needs cleared flags, by a launch before it or by more blocks in one."""
     for m in (1, 70, 200, 1000, 4096):
         names = [name for name, _ in launched(m, 1000, 1024, dtype, capability, precision)]
         assert "row_copies" not in names and "split_k" not in names
@@ -66,7 +66,7 @@ def same_bits(x: Tensor, y: Tensor) -> bool:
 
 
 def check_rows(product: Callable[[Tensor], Tensor], a: Tensor, parts: Sequence[list[int]]) -> Tensor:
-    """Checks that products of some of the rows equal the rows of ``product(a)``, and returns it. A GPU must
+    """Checks that products of some rows equal the rows of ``product(a)``, and returns ``product(a)``. A GPU must
     be simulated."""
     whole = product(a)
     for rows in parts:
@@ -94,13 +94,13 @@ def test_rows_have_the_same_bits(gpu, type, size, trans_b):
 
 
 def small_rows(a, b):
-    """Rows and columns that are scaled before they are cut, in one tile with others that are not."""
+    """Rows and columns that are scaled before they are split, in one tile with others that are not scaled."""
     a[5] *= 1e-38
     a[7, 3], b[4] = 1e-42, b[4] * 1e-39
 
 
 def wide_rows(a, b):
-    """A row for which no scale fits, so that its sums are computed again."""
+    """A row that no scale fits, so its sums are computed again."""
     a[5, 0], a[5, 3] = 1e30, 1e-42
 
 
@@ -112,7 +112,7 @@ def wild_rows(a, b):
     "change, trans_b, alpha", pairs([small_rows, wide_rows, wild_rows], [False, True], [1, 0.3, 1e20])
 )
 def test_planes_have_the_same_bits_wherever_they_are_cut(change, trans_b, alpha):
-    """Computed by decode_planes, and for 300 rows by bf16x6."""
+    """decode_planes computes few rows, and bf16x6 computes 300 rows."""
     a, b = torch.randn(300, 130), torch.randn(50, 130)
     change(a, b)
     b = b if trans_b else b.mT.contiguous()
@@ -126,7 +126,7 @@ def test_planes_have_the_same_bits_wherever_they_are_cut(change, trans_b, alpha)
 
 @pytest.mark.parametrize("n, trans_b", [(288, False), (336, True)])
 def test_wide_tiles_of_planes(n, trans_b):
-    """Tiles of 48 and 56 columns, 6 of them: two for each multiprocessor of the simulated GPU."""
+    """There are 6 tiles of 48 or 56 columns: two for each multiprocessor of the simulated GPU."""
     a, b = torch.randn(270, 200), torch.randn(n, 200)
     a[3], b[100] = a[3] * 1e-38, float("nan")
     b = b if trans_b else b.mT.contiguous()
@@ -138,8 +138,8 @@ def test_wide_tiles_of_planes(n, trans_b):
 
 @pytest.mark.parametrize("k, m, trans_b", pairs([40, 1024, 2080, 2144, 2176], [8, 30, 64], [False, True]))
 def test_teams_add_chunks_in_turn(k, m, trans_b):
-    """Two tiles for each multiprocessor, of as many chunks of k as there are teams, more, and fewer; the last one
-    of fewer stages. A column that needs a scale has all tiles of its block computed again."""
+    """Two tiles for each multiprocessor. There are as many chunks of k as teams, more, or fewer; the last chunk
+    has fewer stages. If a column needs a scale, all tiles of its block are computed again."""
     a, b = torch.randn(m, k), torch.randn(*((336, k) if trans_b else (k, 336)))
     weights = b if trans_b else b.mT
     product = lambda x: fastgemm.gemm(x, b, trans_b=trans_b, invariant=True)  # noqa: E731
@@ -154,7 +154,7 @@ def test_teams_add_chunks_in_turn(k, m, trans_b):
 
 @pytest.mark.parametrize("shared", ["a", "b", "neither"])
 def test_batches_of_planes(shared):
-    """Rows that begin anywhere, which are copied; several tiles for a multiprocessor, of which some are scaled."""
+    """Rows at any address are copied. A multiprocessor has several tiles, and some of them are scaled."""
     a, b = torch.randn(5, 70, 131), torch.randn(5, 131, 100)
     a[2, 5] *= 1e-39
     a, b = (a[:1].expand(5, -1, -1) if shared == "a" else a), (b[0] if shared == "b" else b)
@@ -170,7 +170,7 @@ def test_batches_of_planes(shared):
 
 @pytest.mark.parametrize("n", [40, 130, 500])
 def test_tf32_of_few_rows(n):
-    """Computed by decode, and for many rows by wgmma_specialized."""
+    """decode computes few rows, and wgmma_specialized computes many."""
     a, b = torch.randn(400, 136), torch.randn(n, 136)
     product = lambda x: fastgemm.gemm(x, b, trans_b=True, precision="tf32", invariant=True)  # noqa: E731
     with fastgemm.simulate():

@@ -1,5 +1,5 @@
-"""Layers on the simulator, with all its checks. Every row that applies the epilogue itself is tested without
-a pass; other rows are tested with the pass."""
+"""Tests layers on the simulator, with all its checks. Rows that apply the epilogue themselves are tested without
+a pass, other rows with the pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from test_simulator_planes import room_for_planes
 pytestmark = needs_simulator
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
-# The rungs of ladder/ compute sums, which a pass follows; one of them fuses.
+# The rungs of ladder/ compute sums, and a pass follows. Only one of them fuses.
 RUNGS = [
     "naive",
     "naive_uncoalesced",
@@ -54,7 +54,7 @@ HALF = [
 FLOAT32 = ["bf16x6", "bf16x6_fused", "crt", "narrow", "direct", "small", "batched"]
 BY_PRECISION = ["bf16x3", "fp16x3"]
 HOPPER = {"warp_specialized", "one_wave", "wgmma_specialized", "wgmma_fused"}
-# Those that launch something else on other GPUs, and those whose blocks may share the k of a tile.
+# Rows that launch other kernels on other GPUs, and rows whose blocks may share the k of a tile.
 TWICE = {"mma_sync", "skinny", "small_tile", "split_k", "invariant", "bf16x6", "bf16x6_fused", "crt"}
 TWICE |= {*BY_PRECISION}
 SHARING = {"warp_specialized", *FLOAT32, *HALF, *BY_PRECISION} - {"invariant", "wgmma_fused"}
@@ -88,7 +88,7 @@ def launched(
     "dtype, row, capability", [(*row, c) for row in ROWS for c in gpus(row[1])], ids=row_id
 )
 def test_rows_that_fuse(dtype, row, capability):
-    """Each activation, with and without bias and residual; shapes that are whole, narrow, odd and long."""
+    """Each activation, with and without bias and residual, for whole, narrow, odd and long shapes."""
     shapes = [
         (200, 136, 256),
         (3, 1024, 128),
@@ -121,15 +121,15 @@ def test_a_residual_that_nearly_cancels(dtype, row, activation):
 @every_row
 def test_layouts(dtype, row):
     x, w, b, r = layer(132, 80, 64, dtype, "cpu", residual=True)
-    if row in ("bf16x6", "crt"):  # which reject short sums
+    if row in ("bf16x6", "crt"):  # these reject short sums
         x, w = torch.cat((x, x), 1), torch.cat((w, w), 1) / 2
     k = x.shape[1]
     with fastgemm.simulate("h200"):
         check(x[::2], w[::2], b[::2], r[::2, ::2], "gelu", **choice(row))
-        check(x[:, 3:], w[:, 3:], b, r.mT.contiguous().mT, "gelu", **choice(row))  # rows of odd addresses
+        check(x[:, 3:], w[:, 3:], b, r.mT.contiguous().mT, "gelu", **choice(row))  # rows at odd addresses
         check(x.mT.contiguous().mT, w.mT.contiguous().mT, b, r, "gelu", **choice(row))
         check(x.view(4, 33, k), w, b, r.view(4, 33, 80), "silu", **choice(row))
-        batch = x.view(4, 33, k).transpose(0, 1)  # whose members no single matrix holds
+        batch = x.view(4, 33, k).transpose(0, 1)  # its members do not form a single matrix
         check(batch, w, b, r.view(33, 4, 80), "silu", **choice(row))
 
 
@@ -141,7 +141,7 @@ def test_long_sums_that_blocks_share(dtype, row):
 # --- edges of tiles, and bias that is copied
 
 SIZES = {
-    # Narrower tiles, rows that no TMA stores, tiles that blocks share.
+    # Narrower tiles, rows that the TMA cannot store, tiles that blocks share.
     "wgmma_specialized": [(1, 64, 64), (129, 300, 264), (300, 136, 1000), (64, 514, 130)],
     "skinny": [(3, 64, 2048), (33, 130, 161), (200, 7, 512), (60, 129, 64)],
     "mma_sync": [(130, 264, 192), (65, 33, 70), (40, 64, 128)],
@@ -170,7 +170,7 @@ STRIPS = ["wgmma_fused", "wgmma_specialized", "invariant"]
 
 @pytest.mark.parametrize("kernel", STRIPS)
 def test_bias_whose_pairs_are_copied(kernel):
-    """Odd columns, a bias that begins between pairs of elements, one with a stride, and results of float32."""
+    """Odd columns, a bias that begins inside a pair of elements, a bias with a stride, and float32 results."""
     for n, step, begin in ((65, 1, 0), (64, 1, 1), (70, 2, 0), (161, 3, 1)):
         x, w, b, r = layer(70, n, 64, BF16, "cpu", residual=True)
         wide = torch.zeros(n * step + begin, dtype=b.dtype)
@@ -195,14 +195,14 @@ def test_small_tiles_whose_k_is_split_leave_it_to_the_launch_that_adds():
 
 @pytest.mark.parametrize("dtype, row", PASSES, ids=row_id)
 def test_the_pass_of_rungs(dtype, row):
-    """Whatever the layout, and where a 16-bit result is rounded once though a pass follows."""
+    """Tests all layouts. A 16-bit result is rounded once although a pass follows."""
     x, w, b, r = layer(70, 136, 96, dtype, "cpu", residual=True)
     assert launched((x, w, b, r), "gelu", 132, kernel=row) == "finish"
     assert launched((x.mT.contiguous().mT, w, b, None), "silu", 132, kernel=row) == "finish"
 
 
 def test_what_fusion_saves():
-    """The pass: the product is written in float32 and read again, and a result of 16 bits is written then."""
+    """The pass costs memory traffic: a float32 product is stored and read again before the result is stored."""
     m, n, k = 256, 512, 128
     sectors = {}
     for row in ("wgmma_overlapped", "wgmma_fused"):
@@ -239,14 +239,14 @@ def test_every_level_and_no_terms():
 
 
 def test_the_choice_prefers_kernels_that_apply_the_epilogue():
-    """A pass costs a launch, and the product once more through memory."""
+    """A pass costs a launch, and memory traffic for the product."""
     assert launched(layer(8, 512, 1024, BF16, "cpu"), "gelu") != "finish"
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", [F16, BF16, F32], ids=row_id)
 def test_rows_of_invariant_layers_have_the_same_bits(dtype, activation):
-    """Few rows have a kernel of their own, which applies bias and activation as the general one does."""
+    """A separate kernel computes few rows. It must apply bias and activation as the general kernel does."""
     x, w, b, r = layer(1200, 200, 160, dtype, "cpu", residual=True)
     precision = "tf32" if dtype == F32 else None
     options = {"activation": activation, "kernel": "invariant", "precision": precision}
@@ -259,7 +259,7 @@ def test_rows_of_invariant_layers_have_the_same_bits(dtype, activation):
                 results.append(fastgemm.linear(x[part], w, b, residual=added, **options))
             kernels.append(launches[-1]["kernel"])
         assert all(y.equal(results[0][part]) for y, part in zip(results, parts, strict=True))
-        if precision is None:  # tf32 has it without a matrix that is added, as a bias alone is
+        if precision is None:  # tf32 has this kernel if only a bias is added, and no matrix
             assert kernels == ["wgmma_specialized", "decode", "decode", "decode"]
 
 
@@ -270,13 +270,13 @@ def test_rows_of_invariant_layers_have_the_same_bits(dtype, activation):
     "row, capability", [(row, c) for row in [*FLOAT32, *BY_PRECISION] for c in gpus(row)]
 )
 def test_sums_that_are_not_finite(row, capability):
-    """They are computed again, and the epilogue is applied once."""
+    """These sums are computed again, but the epilogue is applied once."""
     bound = {"rtol": 2e-5, "atol": 2e-4} if row != "bf16x3" else {"rtol": 1e-3, "atol": 1e-2}
     for (m, n, k), activation in (((140, 70, 100), "silu"), ((20, 40, 3000), "relu"), ((33, 40, 100), None)):
         x, w, b, r = layer(m, n, k, F32, "cpu", residual=True)
         x[3, 5], x[8, 1], w[7, 2] = math.inf, math.nan, 3e38
         x[11, 2], x[12] = 3e38, 1e-38
-        x[3, 2] = 0  # infinity and a product that overflows: what comes of them depends on the order
+        x[3, 2] = 0  # the sum of infinity and an overflowing product depends on the order
         with simulated_launches(132, capability, count=False):
             result = fastgemm.linear(x, w, b, residual=r, activation=activation, **choice(row))
         expected = ACTIVATIONS[activation](torch.nn.functional.linear(x, w, b)) + r
@@ -289,7 +289,7 @@ def test_sums_that_are_not_finite(row, capability):
 @capabilities
 @pytest.mark.parametrize("row", ["bf16x6", "crt", *BY_PRECISION])
 def test_panels_of_c(row, capability):
-    """Planes of all of A and B do not fit in memory; each panel has its part of bias and residual."""
+    """The planes of A and B do not fit in memory. Each panel uses its part of bias and residual."""
     with room_for_planes(4e5), simulated_launches(capability=capability) as launches:
         check(*layer(300, 600, 160, F32, "cpu", residual=True), "gelu", **choice(row))
     found = [launch["kernel"] for launch in launches]

@@ -1,4 +1,4 @@
-"""one_wave: every tile that it is compiled for, in both directions, with all kinds of stores."""
+"""Tests every tile that one_wave is compiled for, in both directions, with all kinds of stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = needs_simulator
 F16 = torch.float16
 NN, NT, TN, TT = (False, False), (False, True), (True, False), (True, True)
 PLAN = Path(__file__).resolve().parents[2] / "csrc/cuda/gemm/predict/one_wave_plan.h"
-# (rows, columns, splits, resident), and a problem that takes it: shorter and longer side of C, k, multiprocessors.
+# (rows, columns, splits, resident), and a problem for this tile: shorter, longer side of C, k, multiprocessors.
 TILES = {
     (64, 32, 1, 1): (32, 32, 64, 1),
     (64, 32, 2, 1): (32, 32, 600, 2),
@@ -34,7 +34,7 @@ TILES = {
     (128, 192, 1, 1): (80, 160, 64, 1),
     (192, 128, 1, 1): (144, 208, 64, 1),
 }
-# Where an operand does not lie along k, tiles are made of boxes of 64.
+# If an operand is not contiguous along k, tiles consist of boxes of 64.
 TILES_OF_BOXES = {
     (64, 64, 1, 1): (32, 32, 64, 1),
     (64, 64, 1, 2): (144, 144, 64, 5),
@@ -92,7 +92,7 @@ def test_tiles_of_boxes(tile, layout):
 @pytest.mark.parametrize("dtype", [I8, F32, F16], ids=row_id)
 @pytest.mark.parametrize("slack", [0, 3], ids=["aligned", "unaligned"])
 def test_edges_and_types(dtype, slack):
-    """Sides and k that end inside a tile and a stage, rows that begin anywhere, and C by columns."""
+    """Sides and k that are no multiples of a tile or stage, rows at any address, and a column-major C."""
     precision = {"precision": "tf32"} if dtype == F32 else {}
     for m, n, k, multiprocessors in ((33, 50, 77, 3), (140, 70, 700, 4), (1, 130, 1100, 2), (65, 129, 64, 2)):
         for layout in (NN, NT):

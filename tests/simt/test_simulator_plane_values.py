@@ -1,5 +1,5 @@
-"""Products by planes of float32 and of integers: values that no plane can hold, sums that overflow, and tiles
-that blocks share, by wgmma (an H200) and by mma.sync (an RTX 4090)."""
+"""Tests products by planes of float32 and of integers: values that no plane can hold, sums that overflow, and
+tiles that blocks share, with wgmma (an H200) and with mma.sync (an RTX 4090)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ six_products = pytest.mark.parametrize("kernel", SIX_PRODUCTS)
 
 @pytest.fixture(params=[90, 89], ids=["wgmma", "mma_sync"])
 def simulated(request):
-    """Three multiprocessors, so that blocks take several turns, some of them at shared tiles."""
+    """Simulates three multiprocessors, so that blocks process several tiles and share some."""
     with simulated_launches(capability=request.param, count=False):
         yield
 
@@ -55,7 +55,7 @@ def test_tiny_values(simulated, kernel):
 
 @six_products
 def test_six_products_in_range(simulated, kernel):
-    """Rows of tiny values keep all their bits, and what overflows in bf16 or in sums is what float32 has."""
+    """Rows of tiny values keep all their bits. Overflow in bf16 or in sums gives float32's results."""
     for k in (100, 700):
         a, b = torch.randn(60, k), torch.randn(k, 200)
         a[1], a[2], a[3], a[4], a[5] = a[1] * 1e-30, a[2] * 1e-38, a[3] * 1e-43, a[4].abs() * 1e30, 0
@@ -67,7 +67,7 @@ def test_six_products_in_range(simulated, kernel):
 
 @pytest.mark.parametrize("kernel", ["bf16x6", "bf16x6_fused", "bf16x3"])
 def test_small_numbers_beside_larger_ones(simulated, kernel):
-    """The larger ones meet zeros, and the small ones decide; in rows of A, in columns of B, and in both."""
+    """Large numbers in rows of A, in columns of B or in both are multiplied by zeros, so the small ones decide."""
     for small, largest in ((1e-34, 1.0), (1e-36, 3e38), (1e-40, 1e30), (1e-44, 3e38), (1e-44, 1.0)):
         a, b = torch.randn(40, 96), torch.randn(96, 30)
         a[::4, ::2], a[::4, 1::2] = largest, a[::4, 1::2] * small
@@ -83,7 +83,7 @@ def test_small_numbers_beside_larger_ones(simulated, kernel):
 @six_products
 def test_short_sums_are_exact(simulated, kernel):
     """All 24 bits of both operands count, in every layout of the planes."""
-    x = torch.randint(1, 2**24, (90, 90)).float()  # bf16x6 leaves sums below 80 to level 5
+    x = torch.randint(1, 2**24, (90, 90)).float()  # bf16x6 rejects sums below 80, so level 5 computes them
     for a in (x, x.t()):
         assert (fastgemm.matmul(a, torch.eye(90), kernel=kernel) == a).all()
         assert (fastgemm.matmul(torch.eye(90), a, kernel=kernel) == a).all()
@@ -100,7 +100,7 @@ def test_integers_wrap(simulated):
 
 @six_products
 def test_long_k(simulated, kernel):
-    """Sums of long k are cut into parts, which are added in the workspace."""
+    """Long sums are split into parts, which are added in the workspace."""
     a, b, c = torch.randn(3, 17000), torch.randn(17000, 5), torch.randn(3, 5)
     a[0, 3], a[1, 16999] = math.inf, math.nan
     check_gemm(a, b, c, alpha=2, beta=-3, out=c, kernel=kernel)
@@ -109,7 +109,7 @@ def test_long_k(simulated, kernel):
 @pytest.mark.parametrize("beta", [0, -3])
 @pytest.mark.parametrize("kernel", FLOAT_SCHEMES)
 def test_special_values_in_any_quarter_of_a_strip(simulated, kernel, beta):
-    """Other warps of the strip do not store either, because c may be the result and is read again."""
+    """Other warps of the strip do not store either, because c may be the result, and c is read again."""
     m, n, k = 200, 300, 96
     a, b, c = torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)
     a[17, 40], a[150, 3] = math.inf, math.nan
@@ -121,7 +121,7 @@ def test_special_values_in_any_quarter_of_a_strip(simulated, kernel, beta):
 
 @six_products
 def test_one_element_that_is_not_finite(simulated, kernel):
-    """Sums that overflow in float32 or in a plane alone."""
+    """Sums that overflow in float32, or only in a plane."""
     a, b = torch.randn(64, 96), torch.randn(96, 130)
     a[33], b[:, 70] = 0, 0
     a[33, 5], b[5, 70], b[5, 71] = 3.4e38, 0.5, 2.0
@@ -147,7 +147,7 @@ def test_batches_of_special_values(simulated, kernel, beta):
     ids=row_id,
 )
 def test_tiles_that_blocks_share(simulated, kernel, size, layout):
-    """One tile for all blocks, whole tiles before shared ones, and parts that straddle tiles."""
+    """One tile for all blocks, whole tiles before shared ones, and parts that cross tiles."""
     dtype = SCHEMES[kernel]
     a, b = operands(*size, dtype, layout, slack=3 * layout[0])
     c = random_tensor(*size[:2], dtype=result_dtype(dtype))
@@ -195,7 +195,7 @@ def test_fused_takes_turns(columns, transposed, k):
 
 @every_layout
 def test_fused_sums_as_by_wgmma(layout):
-    """The products of the same planes in the same order, added at the same places: the same bits."""
+    """Products of the same planes are added in the same order, so the bits are equal."""
     for m, n, k in [(33, 130, 61), (200, 60, 63)]:
         a, b = operands(m, n, k, F32, layout)
         with fastgemm.simulate("h200"):
@@ -211,7 +211,7 @@ def test_fused_sums_as_by_wgmma(layout):
     ("multiprocessors", "layout"), [(3, LAYOUTS[0]), (128, LAYOUTS[0]), (3, LAYOUTS[3])], ids=row_id
 )
 def test_fused_is_accurate(multiprocessors, layout):
-    """Operands are positive. Sums taken one after the other would err by 60 units here."""
+    """Operands are positive. Here a sequential sum would have an error of 60 units."""
     a, b = (x.abs() for x in operands(40, 50, 5000, F32, layout))
     with simulated_launches(multiprocessors, 89, count=False):
         result = fastgemm.matmul(a, b, kernel="bf16x6_fused")
@@ -219,7 +219,7 @@ def test_fused_is_accurate(multiprocessors, layout):
 
 
 def test_sums_of_long_k_round_once_a_stage():
-    """Each stage of 32 is promoted: 256 roundings, whose sum grows with their root (8 to 11.4 units seen)."""
+    """Each stage of 32 is promoted. The error of 256 roundings grows like a square root (8 to 11.4 units seen)."""
     k = 8192
     a, b = torch.rand(130, k), torch.rand(k, 30)
     with simulated_launches(capability=89, count=False):
@@ -229,7 +229,7 @@ def test_sums_of_long_k_round_once_a_stage():
 
 @every_scheme
 def test_the_same_bits_on_every_gpu(kernel):
-    """Tiles that no blocks share are summed in one order, however many blocks there are."""
+    """A tile of a single block is summed in a fixed order, which does not depend on the number of blocks."""
     dtype = SCHEMES[kernel]
     a, b = random_tensor(200, 130, dtype=dtype), random_tensor(130, 300, dtype=dtype)
     results = []

@@ -1,4 +1,4 @@
-"""The division of products whose planes need too much memory, on the simulator: into panels of C, parts of a
+"""Tests on the simulator how a product is divided if its planes need too much memory: into panels of C, parts of a
 batch, and groups of segments of k."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def room_for_planes(count):
 
 @pytest.fixture(params=[90, 89], ids=["wgmma", "mma_sync"])
 def divided(request):
-    """On GPUs with wgmma, and on others of sm_80 and later, whose blocks have 99 KB of shared memory at most."""
+    """On GPUs with wgmma, and on other GPUs since sm_80, whose blocks have at most 99 KB of shared memory."""
     return functools.partial(_divided, request.param)
 
 
@@ -60,8 +60,8 @@ SCHEMES = {
 
 
 def bytes_of_planes(kernel, k):
-    """The bytes of the planes of 128 rows, which is a tile's part of A. Its part of B is as large, or 1.5
-    times as large."""
+    """The bytes of the planes of 128 rows, a tile's part of A. The tile's part of B has the same size or 1.5
+    times the size."""
     return 128 * -(-k // 32) * 32 * {"bf16x6": 6, "int16x4": 2}.get(kernel, 4)
 
 
@@ -69,7 +69,7 @@ def bytes_of_planes(kernel, k):
     ("kernel", "in_place", "size"), pairs(SCHEMES, [False, True], [(300, 420, 6), (420, 300, 4)])
 )
 def test_panels(divided, kernel, in_place, size):
-    """Panels along m and n. No tile is shared, so each element is summed as in a single panel."""
+    """Tests panels along m and n. No tile is shared, so each element is summed as in a single panel."""
     (m, n, panels), dtype, k = size, SCHEMES[kernel], 101
     a, b = operands(m, n, k, dtype, random.choice(LAYOUTS), slack=random.choice((0, 3)))
     if kernel == "bf16x6":
@@ -85,7 +85,7 @@ def test_panels(divided, kernel, in_place, size):
         if dtype.is_floating_point
         else whole.equal(parts)
     )
-    tile, launches = divided(1000, a[:20], b[:, :30], c[:20, :30], **run)  # one tile is the least
+    tile, launches = divided(1000, a[:20], b[:, :30], c[:20, :30], **run)  # the smallest panel is one tile
     assert kernel in launches and tile.shape == (20, 30)
 
 
@@ -106,7 +106,7 @@ def test_batches_in_pieces(divided, kernel, shared):
         assert parts.equal(whole)
     few = {"a": a if shared else a[:2], "b": b[:2], "kernel": kernel}
     _, launches = divided(3.5 * bytes_of_planes(kernel, k), **few)
-    assert launches.count(kernel) >= 2 * 2  # a matrix at a time, in panels
+    assert launches.count(kernel) >= 2 * 2  # one matrix at a time, in panels
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_batches_in_pieces(divided, kernel, shared):
     ids=str,
 )
 def test_exact_segments(divided, out_dtype, groups):
-    """Three of them, each of the most k whose middle sum fits 32 bits: all elements are the extremes."""
+    """Three segments, each with the largest k whose middle sum fits 32 bits. All elements are extreme values."""
     k, least, most = 3 * 32768, -(2**15), 2**15 - 1
     a, b = torch.full((3, k), least, dtype=torch.int16), torch.full((k, 5), 255 - 2**15, dtype=torch.int16)
     a[1], b[:, 2], b[:, 3] = 255, least, most
@@ -131,7 +131,7 @@ def test_exact_segments(divided, out_dtype, groups):
     ("divided", "kernel", "groups"), pairs([90, 89], ["bf16x6", "fp16x3"], [2, 3]), indirect=["divided"]
 )
 def test_segments_in_groups(divided, kernel, groups):
-    """Long k comes in three segments; the planes of all of them, of two or of one exist at a time."""
+    """A long k has three segments. The planes of three, two or one of them exist at the same time."""
     k, in_place = 16500, groups == 3
     a, b, c = torch.randn(3, k), torch.randn(k, 5), torch.randn(3, 5)
     a[1, 16400] = math.inf

@@ -1,4 +1,4 @@
-"""Transpose and add on the simulator, and the scope of a simulation: its levels, its threads, its end."""
+"""Tests transpose and add on the simulator, and the scope of a simulation: its levels, threads and end."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def assert_sum(a, b, alpha, kernel):
 
 
 def test_levels_name_cuda_rungs():
-    """A level is a rung of the CUDA ladder here, and no level the highest one; the CPU's rows are out of reach."""
+    """In a simulation a level is a rung of the CUDA ladder, and level=None is the highest. No CPU rows can run."""
     a, b = torch.randn(20, 30), torch.randn(30, 10)
     for level in (None, 1, 2, 3, 4, 5):
         assert_right(fastgemm.matmul(a, b, level=level), expected_gemm(a, b), f"level {level}")
@@ -91,7 +91,7 @@ def test_a_kernel_of_another_device_is_said_to_be_one():
 
 
 def test_each_thread_has_a_simulation_of_its_own():
-    """Launches of several threads take turns; a thread that does not simulate runs on the CPU meanwhile."""
+    """Launches of several threads alternate. Meanwhile a thread without a simulation runs on the CPU."""
     a, b = torch.randn(40, 30), torch.randn(30, 50)
 
     def simulated() -> bool:

@@ -1,4 +1,4 @@
-"""The row ``symmetric`` on the simulator: kernels of triangles, blocks by other rows, and the mirror."""
+"""Tests the row ``symmetric`` on the simulator: kernels for triangles, blocks by other rows, and the mirror."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_tiles_of_192_columns_that_store_both_triangles():
 
 
 def test_a_pass_mirrors_what_no_kernel_does():
-    """Rows of C that the TMA cannot write, results of 4 bytes."""
+    """For rows of C that the TMA cannot write, and for results of 4 bytes."""
     assert launched(260, 64, torch.bfloat16, multiprocessors=132)[-1] == "mirror"
     assert launched(264, 128, torch.float32, multiprocessors=132)[-1] == "mirror"
 
@@ -96,7 +96,7 @@ def test_simulated(gpu, type, n, columns):
     ids=str,
 )
 def test_triangles_of_hopper(type, n):
-    """Large enough that one launch computes the triangle: tiles are folded, some lie outside."""
+    """Sizes at which one launch computes the triangle. The tile grid is folded, so some tiles are outside."""
     dtype, precision = type
     by_residues = precision is None and dtype in (torch.float32, torch.float64)
     k = 1024 if by_residues and dtype == torch.float32 and n == 1300 else 128 if by_residues else 72
@@ -122,7 +122,7 @@ def test_simulated_hermitian(dtype, n, k):
 
 
 def test_bits_of_the_general_product():
-    """Both have the same bits where neither splits a sum."""
+    """Both have the same bits if neither splits a sum."""
     a = matrix(1300, 64, dtype=torch.bfloat16)
     with fastgemm.simulate():
         half = fastgemm.matmul(a, a.mT, **RUN)
@@ -149,7 +149,7 @@ def test_no_terms_simulated(gpu):
 
 
 def test_complex_numbers_that_begin_anywhere():
-    """Numbers aligned only for their parts, as in memory from outside torch."""
+    """The numbers are aligned only for their parts, as in memory from outside torch."""
     a = torch.randn(70, 20, dtype=torch.complex128)
     memory = numpy.zeros(16 * 70 * 70 + 32, dtype=numpy.uint8)
     start = 8 + -memory.ctypes.data % 16

@@ -1,5 +1,5 @@
-"""Further tests of the kernels for small, skinny and narrow products, and of kernels with tiles in a ring: on
-many multiprocessors, with copied operands, with tiles that blocks share."""
+"""Further tests of kernels for small, skinny and narrow products, and of kernels with a ring of tiles: on many
+multiprocessors, with copied operands, and with tiles that blocks share."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ pytestmark = needs_simulator
 F16 = torch.float16
 H200, FEW = 132, 3  # multiprocessors
 HOPPER, ADA, AMPERE = 90, 89, 80  # capabilities
-SMALLEST_BLOCK = 99 << 10  # bytes of shared memory that every GPU since sm_80 gives one
+SMALLEST_BLOCK = 99 << 10  # bytes of shared memory that a block may have on every GPU since sm_80
 # Sizes that fill many multiprocessors, by kernel.
 ON_MANY = {
-    # Both operands, one or none in whole tiles, and a k that is split; by wgmma and by mma.sync.
+    # Whole tiles of both operands, of one or of none, and a split k; with wgmma and with mma.sync.
     "small_tile": [(64, 128, 256), (64, 100, 128), (33, 192, 128), (128, 64, 700), (64, 64, 2048)],
-    # Tiles that blocks share, with one or two stages for each, and one or two whole tiles per block.
+    # Tiles that blocks share, with one or two stages for each block, and one or two whole tiles for each block.
     "skinny": [(70, 300, 700), (20, 300, 5000), (300, 9, 800), (16, 8000, 250), (5, 28000, 130)],
-    # Blocks that share k, where the last has a smaller part; threads along rows only, along k only, and both.
+    # Blocks that share k, the last with a smaller part. Threads are along rows, along k, or along both.
     "narrow": [(3, 2, 60000), (2, 5, 49999), (1, 1, 4097), (1000, 8, 40), (16, 333, 1)],
-    # Parts of k of equal and of different length, the last of which ends inside a stage.
+    # Parts of k with equal and with different lengths. The last part ends inside a stage.
     "split_k": [(60, 100, 9000), (140, 130, 4000), (7, 300, 5000)],
 }
 TYPES = {"narrow": (F64, F32, BF16, I8), "small_tile": (I8, BF16)}
@@ -64,7 +64,7 @@ def test_on_many_multiprocessors(kernel, size, layout, dtype, capability, slack)
     ("side", "layout", "dtype"), pairs((1, 17, 64, 100), LAYOUTS, (F16, BF16, I8)), ids=row_id
 )
 def test_skinny_takes_turns(side, layout, dtype):
-    """Several tiles a block, shared and whole ones, of all widths; rows that begin anywhere."""
+    """Each block has several shared and whole tiles of all widths. Rows begin at any address."""
     with simulated_launches(FEW, ADA, count=False):
         for n, k, slack in [(1, 5, 0), (900, 64, 16), (520, 600, 3)]:
             a, b = operands(side, n, k, dtype, layout, slack)
@@ -90,8 +90,8 @@ def test_skinny_batches(dtype):
     ("size", "layout"), [((4096, 1, 8200), LAYOUTS[0]), ((1, 4096, 8200), LAYOUTS[3])], ids=str
 )
 def test_narrow_adds_short_chains(size, layout):
-    """Chains of 512 numbers are summed, then these sums. The error was 4.5 u in 28 runs, and 9 u with chains
-    of 1024."""
+    """Chains of 512 numbers are summed, and then the chains' sums. The error was 4.5 u in 28 runs, and 9 u with
+    chains of 1024."""
     a, b = (x.abs() for x in operands(*size, F32, layout))
     with simulated_launches(FEW, count=False):
         result = check_gemm(a, b, kernel="narrow")
@@ -118,8 +118,8 @@ def launched(kernel, size, dtype, capability, layout=(False, True)):
     ],
     ids=row_id,
 )
-def test_what_every_gpu_has(kernel, dtype, side, layout):
-    """Tensor cores by mma.sync, copies by cp.async, little shared memory, and fragments without bank conflicts."""
+def test_kernels_for_every_gpu(kernel, dtype, side, layout):
+    """mma.sync, cp.async, little shared memory, and fragments without bank conflicts."""
     launch = launched(kernel, (side, 272, 416), dtype, ADA, layout)
     assert launch["dynamic_shared"] + launch["static_shared"] <= SMALLEST_BLOCK
     sites = launch["sites"]
@@ -138,7 +138,7 @@ def test_what_every_gpu_has(kernel, dtype, side, layout):
     ids=row_id,
 )
 def test_rows_that_begin_anywhere(kernel, dtype, layout, slacks):
-    """One or both operands are copied, also in batches and in batches that share an operand."""
+    """One or both operands are copied, also in batches, with and without a shared operand."""
     m, n, k = 150, 140, 171
     a, b = (operands(m, n, k, dtype, layout, slack)[i] for i, slack in enumerate(slacks))
     with simulated_launches(FEW, ADA, count=False):
@@ -182,7 +182,7 @@ every_type = pytest.mark.parametrize("dtype", [I8, BF16, F32], ids=row_id)
 @every_layout
 @every_type
 def test_rows_of_whole_units(dtype, layout):
-    """Rows of whole 16 bytes everywhere: the tensor memory accelerator reads all matrices where they are."""
+    """All rows have multiples of 16 bytes, so the tensor memory accelerator reads all matrices in place."""
     run, result = {"kernel": "wgmma_specialized"}, result_dtype(dtype)
     with simulated_launches(FEW, count=False):
         for m, n, k, slack in [(16, 16, 16, 0), (144, 272, 96, 16), (48, 1040, 48, 0), (144, 336, 1008, 16)]:
@@ -216,7 +216,7 @@ def test_c_of_whole_units_is_added_by_kernels_that_store_boxes():
 @every_layout
 @every_type
 def test_gemm_of_rows_that_begin_anywhere(dtype, layout):
-    """Operands and c are copied; boxes inside C and over its edges are stored row by row."""
+    """Operands and c are copied. Boxes inside C and across its edges are stored row by row."""
     run, result = {"kernel": "wgmma_specialized"}, result_dtype(dtype)
     m, n, k = 150, 335, 77
     a, b = operands(m, n, k, dtype, layout, slack=1)
@@ -241,11 +241,11 @@ def test_gemm_of_rows_that_begin_anywhere(dtype, layout):
 
 @pytest.mark.parametrize(("dtype", "layout", "slack"), pairs((BF16, I8, F32), LAYOUTS, (0, 1)), ids=row_id)
 def test_tiles_of_192_columns(dtype, layout, slack):
-    """An odd number of boxes a tile, so that the staging boxes of a tile begin where those of the one before
-    ended. Twelve tiles on three multiprocessors, stored by the TMA and by warps, with and without c."""
+    """A tile has an odd number of boxes, so its staging boxes begin where those of the previous tile ended. Twelve
+    tiles on three multiprocessors are stored by the TMA and by warps, with and without c."""
     run, result = {"kernel": "wgmma_specialized"}, result_dtype(dtype)
     with simulated_launches(FEW) as launches:
-        for m, n, k in [(250, 1152, 96), (1152, 250, 96)]:  # of the second, C^T may have 192 columns
+        for m, n, k in [(250, 1152, 96), (1152, 250, 96)]:  # C^T may have such tiles, too
             a, b = operands(m, n, k, dtype, layout, slack)
             c = random_tensor(m, n + 1, dtype=result)[:, slack:][:, :n]
             check_gemm(a, b, c, alpha=-3, beta=2, **run)
@@ -253,21 +253,21 @@ def test_tiles_of_192_columns(dtype, layout, slack):
             if dtype == BF16:
                 check_gemm(a, b, c.float(), beta=1, out_dtype=F32, **run)
     if layout == (True, False) and dtype != BF16:
-        return  # the longer side of C is that of the rows of tiles
+        return  # rows of tiles are along the longer side of C
     functions = [x["function"] for x in launches if x["kernel"] == "wgmma_specialized"]
     assert any("Shape<192>" in function for function in functions), functions
 
 
 # --- direct
 
-DEPTH = {F64: 16, F32: 16, BF16: 32, I8: 64}  # of k, in a warp's step
-WARPS = {F64: 12, F32: 12, BF16: 12, I8: 8}  # of a block, at most
+DEPTH = {F64: 16, F32: 16, BF16: 32, I8: 64}  # k in a warp's step
+WARPS = {F64: 12, F32: 12, BF16: 12, I8: 8}  # the most warps of a block
 
 
 @pytest.mark.parametrize(
     ("shared", "dtype", "layout", "odd", "slack"),
     pairs(
-        [  # Multiprocessors, m, n, steps of k; a tile's warps, tiles of a block, and blocks that share k.
+        [  # Multiprocessors, m, n, steps of k; then warps of a tile, tiles of a block, and blocks that share k.
             (FEW, 60, 70, 1, 4, 1, 1),
             (H200, 64, 64, 11, None, 1, 1),
             (H200, 33, 50, 23, 4, 1, 3),
@@ -282,7 +282,7 @@ WARPS = {F64: 12, F32: 12, BF16: 12, I8: 8}  # of a block, at most
     ),
     ids=row_id,
 )
-def test_who_shares_k_in_direct(shared, dtype, layout, odd, slack):
+def test_how_direct_shares_k(shared, dtype, layout, odd, slack):
     multiprocessors, m, n, steps, warps, tiles, blocks = shared
     a, b = operands(m, n, steps * DEPTH[dtype] - odd, dtype, layout, slack)
     c = random_tensor(m, n, dtype=result_dtype(dtype))
@@ -296,7 +296,7 @@ def test_who_shares_k_in_direct(shared, dtype, layout, odd, slack):
 
 @pytest.mark.parametrize(("dtype", "layout", "huge"), pairs(DEPTH, LAYOUTS, ("a", "b")), ids=row_id)
 def test_direct_with_strides_beyond_32_bits_of_offset(dtype, layout, huge):
-    """Rows of up to 32 that lie 2^21 elements and more apart: offsets within a tile are 64 bits then."""
+    """Up to 32 rows are 2^21 or more elements apart, so offsets inside a tile need 64 bits."""
     m, n, k = 9, 20, 37
     a, b = operands(m, n, k, dtype, layout)
 

@@ -1,4 +1,4 @@
-"""Registers and shared memory of the compiled CUDA kernels, or why this machine cannot tell."""
+"""Registers and shared memory of the compiled CUDA kernels, or the reason why they are unknown here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def compiled_for(capability: str, function: str, kernel: str) -> resources.Resou
     says how to compile it, or is skipped if a tool for that is missing."""
     found = resources.resources(function, capability)
     if found is None:
-        from check_sass import missing  # here, because tests may run without tools/
+        from check_sass import missing  # imported here, because tests may run without tools/
 
         how = (
             f"KERNEL={kernel} tools/compile_cuda.sh && .venv/bin/python tools/check_sass.py --kernel {kernel}"

@@ -1,4 +1,4 @@
-"""A processor that is as this one but for the time of some kernels, for what ``fastgemm tune`` makes of that."""
+"""A fake processor for tests of ``fastgemm tune``. It differs from this one in the times of some kernels."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fastgemm._tune.cpu import CpuTarget
 
 
 class FakeCpu:
-    """Its kernels take a multiple of what is predicted before anything was tuned, with a little noise. Each
-    problem takes SECONDS of its clock."""
+    """Its kernels take a multiple of the untuned predictions, with a little noise. Each problem takes SECONDS of
+    its clock."""
 
     SECONDS = 1 / 32
     THREADS = (1, 4)
@@ -36,7 +36,7 @@ class FakeCpu:
         return {name: seconds[name] * math.exp(self._noise.gauss(0, 0.01)) for name in kernels}
 
     def seconds(self, problem: Problem, threads: int) -> dict[str, float]:
-        """Without noise. To be asked first while nothing is tuned."""
+        """The time without noise. The first call must come before anything is tuned."""
         key = problem, threads
         if key not in self._before:
             self._before[key] = dict(_introspect.cpu_predictions(problem, threads))

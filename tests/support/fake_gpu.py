@@ -19,11 +19,11 @@ AMPERE = {
     "bandwidth": 2.039e12,
     "wgmma": False,
 }
-SECONDS = 1 / 32  # of the fake clock, per problem
+SECONDS = 1 / 32  # of the fake clock, for each problem
 
 
 def number_of(name: str) -> int:
-    """gpu_number() of core/tuning.h."""
+    """The same as gpu_number() of core/tuning.h."""
     found = 0xCBF29CE484222325
     for byte in name.encode():
         found = (found ^ byte) * 0x100000001B3 % 2**64

@@ -10,7 +10,7 @@ from collections.abc import Callable
 CALLS = 100_000
 FEWEST = CALLS // 80  # for calls that take a millisecond
 PYTHON_BLOCK = 32  # bytes counted for a block of Python's own allocator; malloc's smallest block is as large
-SETTLED = 1 << 14  # bytes that caches and tables may grow once, independent of the number of calls
+SETTLED = 1 << 14  # caches and tables may grow once by this many bytes, regardless of the number of calls
 PER_CALL = 12  # bytes; one smallest block per call is found within FEWEST calls
 
 libc = ctypes.CDLL(None)

@@ -74,7 +74,7 @@ def run_forked(code: str, **environment: str) -> subprocess.CompletedProcess:
         try:
             print(json.dumps(task), file=forks.stdin, flush=True)
             status = int(forks.stdout.readline())
-        except BaseException:  # such as the test's time limit; a late answer would go to the next test
+        except BaseException:  # for example the test's time limit; a late answer would reach the next test
             forks.kill()
             _forks.cache_clear()
             raise

@@ -43,7 +43,7 @@ def _serve(rank: int, count: int, device: str, store: str, pipe: Any) -> None:
     pipe.send(None)
     while (task := pipe.recv()) is not None:
         check, arguments, seed = task
-        torch.manual_seed(seed)  # the same data on every rank
+        torch.manual_seed(seed)  # every rank draws the same data
         try:
             check(*arguments)
             pipe.send(None)
@@ -54,7 +54,7 @@ def _serve(rank: int, count: int, device: str, store: str, pipe: Any) -> None:
 
 
 class Ranks:
-    """``count`` processes for one kind of device. ``run`` calls a function of a module in all of them."""
+    """``count`` processes for one kind of device. ``run`` calls a function in all of them."""
 
     def __init__(self, count: int, device: str):
         self.count, self.device = count, device

@@ -159,7 +159,7 @@ def is_library(op: str, device: str, kernel: str) -> bool:
 
 @contextlib.contextmanager
 def refusal_allowed(op: str, device: str, kernel: object) -> Iterator[None]:
-    """Ends its block without an error if a library on a GPU refuses the problem (for example int8 with odd
+    """Suppresses the error if a library on a GPU refuses the problem (for example int8 with odd
     sizes), or if k is too small for bf16x6 (crt passes float32 tiles to it)."""
     try:
         yield
@@ -190,7 +190,7 @@ def random_tensor(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def poisoned(*shape: int, dtype: torch.dtype) -> Tensor:
-    """A tensor in which unwritten elements are recognized."""
+    """A tensor of NaN or of a fixed number, so that unwritten elements are recognized."""
     if dtype.is_floating_point:
         return torch.full(shape, math.nan, dtype=dtype)
     return torch.full(shape, SENTINEL, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Invented reports of measurements, reports of tiny problems, and a timer with given samples."""
+"""Made-up reports of measurements, reports of tiny problems, and a timer with given samples."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Overrides(Tensor):
 
 
 class Wraps(Tensor):
-    """A tensor without memory of its own; torch reaches it only by ``__torch_dispatch__``."""
+    """A tensor without its own memory. torch reaches it only by ``__torch_dispatch__``."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 

@@ -1,4 +1,4 @@
-"""Every two values occur together, in fewer cases than all combinations."""
+"""Tests that any two values occur together, in fewer cases than all combinations."""
 
 from itertools import combinations, product
 

@@ -23,8 +23,8 @@ def library_rows(*devices: str) -> list[tuple[str, str, torch.dtype]]:
 
 
 def spread(shape: tuple[int, ...], fill) -> Tensor:
-    """A random view of this shape: by rows or columns, maybe with gaps between lines and members and before
-    the first."""
+    """A random view of this shape: row-major or column-major, possibly with gaps between lines, between members
+    and before the first one."""
     order = list(range(len(shape)))
     if random.random() < 0.4:
         order[-2:] = reversed(order[-2:])

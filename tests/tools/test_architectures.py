@@ -1,5 +1,5 @@
-"""For which GPUs the CUDA kernels are built, and what is said of that: setup.py on machines with a fake nvidia-smi
-and nvcc, and CMake."""
+"""Tests for which GPUs the CUDA kernels are built, and the messages about it: setup.py with a fake nvidia-smi and
+nvcc, and CMake."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ CUDA_13_0 = (*CUDA_12_4, 88, 100, 103, 110, 120, 121)
 
 @pytest.fixture
 def script(monkeypatch):
-    """setup.py as a module, without what it does when pip runs it."""
+    """setup.py as a module, without its call of setup()."""
     monkeypatch.setattr(setuptools, "setup", lambda **_: None)
     spec = importlib.util.spec_from_file_location("fastgemm_setup", ROOT / "setup.py")
     module = importlib.util.module_from_spec(spec)
@@ -31,7 +31,7 @@ def script(monkeypatch):
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """Makes a machine with these GPUs and an nvcc that knows these architectures; returns that nvcc."""
+    """Simulates a machine with these GPUs and an nvcc for these architectures. Returns the path of this nvcc."""
 
     def program(name: str, says: str) -> Path:
         path = tmp_path / name
@@ -106,7 +106,7 @@ def test_the_variable_decides_and_a_gpu_too_old_is_no_reason_to_build(script, ma
 
 
 def test_what_is_compiled_is_counted_and_how_long_it_takes(script, tmp_path):
-    """There is one of 200 C++ files. A CUDA file takes its time once per architecture."""
+    """One of 200 C++ files is already compiled. A CUDA file is compiled once for each architecture."""
     cuda = "nvcc -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=sm_86 -o k.o -c k.cu"
     commands = [f"g++ -o lib.dir/{i}.o -c {i}.cpp" for i in range(200)] + [cuda] * 10
     (tmp_path / "lib.dir").mkdir()
@@ -124,7 +124,7 @@ def test_what_is_compiled_is_counted_and_how_long_it_takes(script, tmp_path):
 
 
 def test_a_step_that_fails_ends_without_a_traceback(script):
-    with pytest.raises(SystemExit, match="fastgemm: false failed; it says above why"):
+    with pytest.raises(SystemExit, match="fastgemm: false failed; its output above says why"):
         script.run(["false"], {})
 
 

@@ -1,4 +1,4 @@
-"""tools/build_wheels.sh, with an interpreter that only pretends to build."""
+"""Tests tools/build_wheels.sh with an interpreter that only pretends to build."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 import torch
 
 SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "build_wheels.sh"
-# pip wheel leaves a file and tells of which torches it has overrides; auditwheel has the fate of the test;
-# torch_headers.py runs; all else succeeds in silence.
+# "pip wheel" creates a file and prints the versions of torch with overrides. auditwheel fails. torch_headers.py
+# really runs. All other commands succeed without output.
 PRETENDS = """#!/usr/bin/env bash
 case "$*" in
   *torch_headers.py*) exec "$REAL_PYTHON" "$@" ;;

@@ -1,4 +1,4 @@
-"""tools/check_sass.py and tools/compile_cuda.sh of one kernel alone, and without the tools that they need."""
+"""Tests tools/check_sass.py and tools/compile_cuda.sh for a single kernel, and without their tools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def compiled(source: Path, name: str, registers: int) -> list[Kernel]:
 
 @pytest.fixture
 def pages(tmp_path, monkeypatch):
-    """The two generated files, of two kernels of three functions."""
+    """The two generated files, for two kernels with three functions."""
     monkeypatch.setattr(check_sass, "DOCUMENT", tmp_path / "page.md")
     monkeypatch.setattr(check_sass, "RESOURCES", tmp_path / "resources.json")
     check_sass.DOCUMENT.write_text(f"before\n{check_sass.BEGIN}{check_sass.END}after\n")
@@ -42,7 +42,7 @@ def write(kernels: list[Kernel], **choice: bool) -> None:
 
 
 def rows() -> list[list[str]]:
-    """File, function and registers."""
+    """A kernel with this file, function and number of registers."""
     lines = check_sass.DOCUMENT.read_text().splitlines()
     return [[cell.strip(" `") for cell in line.split("|")[1:4]] for line in lines if ".cu" in line]
 
@@ -67,7 +67,7 @@ def test_a_new_kernel_stands_where_all_of_them_would_put_it(pages):
 
 
 def test_what_is_not_compiled_is_not_taken_out(tmp_path):
-    """A folder that holds one kernel's object alone says nothing about the others."""
+    """A folder that holds only one kernel's object says nothing about the other kernels."""
     (tmp_path / NARROW.parent).mkdir(parents=True)
     (tmp_path / f"{NARROW}.o").touch()
     with pytest.raises(SystemExit, match=r"files have no object under .*; --kernel reads one kernel alone"):

@@ -1,4 +1,4 @@
-"""The description of the package on an index."""
+"""Tests the description of the package on an index."""
 
 import pytest
 from long_description import long_description, relative_links

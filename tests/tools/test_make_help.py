@@ -1,4 +1,4 @@
-"""`make` lists its targets and variables, each in words, and shows how far a build is where somebody looks on."""
+"""Tests that `make` lists its targets and variables with descriptions, and shows progress on a terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build(stdout: int) -> None:
 
 
 def read_some(terminal):
-    """What a terminal has; nothing at its end. One read may return the first line alone."""
+    """The output on a terminal, empty at its end. A single read may return only the first line."""
     try:
         return os.read(terminal, 1 << 16).decode()
     except OSError:  # EIO: the other side is closed

@@ -1,4 +1,4 @@
-"""The pages that tools/render_results.py makes from reports."""
+"""Tests the pages that tools/render_results.py makes from reports."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def gpu_reports() -> dict[str, Report]:
 
 
 def filled(site, names, files):
-    """A page of these blocks, with the files of a GPU and without."""
+    """A page with these blocks, with and without the files of a GPU."""
     blocks = "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in names)
     (site / "README.md").write_text(blocks)
     assert RENDER.main([], root=site) == 0
@@ -204,7 +204,7 @@ def test_bad_markers_are_refused(site, text, message):
 
 
 def moved(report, lines):
-    """The report of sources that have so many lines more above."""
+    """The report if the sources had this many more lines above the kernels."""
 
     def below(site):
         return replace(site, frames=tuple(replace(frame, line=frame.line + lines) for frame in site.frames))

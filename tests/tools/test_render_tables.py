@@ -1,4 +1,4 @@
-"""Tables of weak_spots, peers and accuracy, of made-up reports of a GPU."""
+"""Tests the tables of weak_spots, peers and accuracy with made-up reports of a GPU."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def of_cpu():
 
 @pytest.fixture
 def accuracy(of_cpu):
-    """As a GPU gives it: the errors of a CPU under the names of a GPU's kernels."""
+    """A report like that of a GPU: the errors of a CPU with the names of a GPU's kernels."""
     rivals = [Contender("bf16x6"), Contender("fp16x3", "fp16x3"), Contender("torch.matmul", "tf32")]
     report = replace(of_cpu, environment={**of_cpu.environment, **GPU}, results=list(of_cpu.results))
     report.special = [SpecialValue("NaN", "torch.matmul", "ieee", 50, 0)]
@@ -133,7 +133,7 @@ def test_accuracy(accuracy, of_cpu):
 
 
 def test_a_kernel_that_rejects_short_sums(accuracy):
-    """It has no error there: tables leave the place open, and worst cases are those of what it took."""
+    """The kernel has no error for short sums. Tables show a dash, and worst cases leave these sums out."""
     accuracy.results = [e for e in accuracy.results if e.kernel != "bf16x6" or e.k > 100]
     assert "| normal | `bf16x6` | - | 0.50 |" in BLOCKS["accuracy_ratios"].text(accuracy)
     assert "| `bf16x6` | 7 x 9 |" not in BLOCKS["accuracy_sizes"].text(accuracy)

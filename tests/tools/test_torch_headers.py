@@ -1,4 +1,4 @@
-"""tools/torch_headers.py, with a pip that only pretends to download."""
+"""Tests tools/torch_headers.py with a pip that only pretends to download."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch_headers
 
 @pytest.fixture
 def asked(monkeypatch) -> list[list[str]]:
-    """The commands that were run; each leaves the wheel of a torch 2.13.0."""
+    """Records the commands that run. Each creates a wheel of torch 2.13.0."""
     commands = []
 
     def run(command, **_):

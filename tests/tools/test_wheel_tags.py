@@ -1,4 +1,4 @@
-"""The messages of check_distributions.py about a wheel's tag, depending on the modules in the wheel."""
+"""Tests the messages of check_distributions.py about a wheel's tag, depending on the modules in the wheel."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""torch.autocast: products are cast where torch.matmul's operands are, and nothing else is."""
+"""Tests torch.autocast: products are cast if torch.matmul's operands are, and nothing else is cast."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_autocast_leaves_alone(device, dtype):
         out = torch.empty(5, 5)
         assert torch.equal(fastgemm.matmul(a, b, out=out), fastgemm.gemm(a, b, precision="ieee"))
         assert torch.matmul(a, b, out=torch.empty(5, 5)).dtype == out.dtype == torch.float32
-        assert fastgemm.matmul(a, b, precision="ieee").dtype == torch.float32  # float32 was asked for
+        assert fastgemm.matmul(a, b, precision="ieee").dtype == torch.float32  # float32 was requested
         with torch.autocast(device, enabled=False):
             assert fastgemm.matmul(a, b).dtype == torch.float32
     assert fastgemm.matmul(a, b).dtype == torch.float32
@@ -97,7 +97,7 @@ def test_tf32_does_not_keep_operands_wide(device, monkeypatch):
 
 @each_lower
 def test_gradients_have_the_types_of_the_operands(device, dtype):
-    """Saved tensors have the lower type, half the memory, because autograd sees the product after the
+    """Saved tensors have the lower type and half the memory, because autograd sees the product after the
     casts."""
     grads, kept = [], []
     a0, b0, t = torch.randn(5, 7), torch.randn(7, 4), torch.randn(5, 4)
@@ -128,7 +128,7 @@ class Casts(TorchDispatchMode):
 @each_lower
 @pytest.mark.parametrize("matmul", [torch.matmul, fastgemm.matmul], ids=["torch", "fastgemm"])
 def test_a_weight_is_cast_once(device, dtype, matmul):
-    """The copy of a parameter is kept until autocast ends; without a library for this torch fastgemm has none."""
+    """The copy of a parameter is cached until autocast ends. Without an override library there is no cache."""
     casts = 2 if matmul is fastgemm.matmul and not FINDS_GRADIENTS else 1
     weight = torch.randn(8, 8, device=device, requires_grad=True)
     x = torch.randn(4, 8, device=device, dtype=dtype)
@@ -140,7 +140,7 @@ def test_a_weight_is_cast_once(device, dtype, matmul):
     with torch.no_grad():
         weight.zero_()
     with torch.autocast(device, dtype):
-        assert not matmul(x, weight).any()  # and not longer than that
+        assert not matmul(x, weight).any()  # the copy is not kept longer
 
 
 @each_lower
@@ -156,7 +156,7 @@ def test_transforms(device, dtype):
 
 @each_lower
 def test_the_ops_themselves(device, dtype):
-    """A graph that torch.export made calls them."""
+    """Graphs of torch.export call the ops."""
     a, b = torch.randn(5, 7), torch.randn(7, 4)
     for op in (torch.ops.fastgemm.gemm, torch.ops.fastgemm._gemm, torch.ops.fastgemm._matmul):
         with torch.autocast(device, dtype):
@@ -167,7 +167,7 @@ def test_the_ops_themselves(device, dtype):
 @each_lower
 @pytest.mark.parametrize("inside", [True, False], ids=["inside", "outside"])
 def test_compiled(device, dtype, inside):
-    """autocast inside the compiled function, as torch.export has it as well, and around its call."""
+    """autocast is inside the compiled function, as in torch.export, or around its call."""
 
     def function(a, b):
         with torch.autocast(device, dtype, enabled=inside or torch.is_autocast_enabled(device)):
@@ -182,7 +182,7 @@ def test_compiled(device, dtype, inside):
     assert not torch.equal(got, fastgemm.matmul(a, b, level=5, precision="ieee").sin())
     (gradient,) = torch.autograd.grad(got.sum(), a)
     torch.testing.assert_close(gradient, torch.autograd.grad(exact.sum(), a)[0])
-    assert torch.equal(compiled(a, b), function(a, b))  # compiled anew, or still cast
+    assert torch.equal(compiled(a, b), function(a, b))  # compiled again, or still cast
     a, b = a.detach().double(), b.double()
     with torch.autocast(device, dtype, enabled=not inside):
         assert torch.equal(compiled(a, b), fastgemm.matmul(a, b, level=5).float().sin())  # float64 stays
@@ -190,7 +190,7 @@ def test_compiled(device, dtype, inside):
 
 @every_device
 def test_no_python_runs_for_autocast(device):
-    """Where it is off, and where it is on if there is a library for this torch."""
+    """This holds without autocast, and with it if there is an override library for this torch."""
     a, functions = torch.randn(4, 4), []
 
     def seen(frame, event, _):

@@ -1,4 +1,4 @@
-"""Gradients: reverse mode and double backward, at every level and precision."""
+"""Tests gradients in reverse mode and double backward, at every level and precision."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_add_in_place():
 
 @every_device
 def test_in_place_without_gradients_is_noticed_too():
-    """An in-place op must count as a change of its argument, or autograd would use stale values."""
+    """An in-place op must mark its argument as changed. Otherwise autograd would use old values."""
     ones = torch.ones(2, 2)
     for write in (lambda x: fastgemm.add_(x, ones), lambda x: fastgemm.matmul(ones, ones, out=x)):
         x = torch.ones(2, 2)
@@ -152,7 +152,7 @@ def test_the_backward_pass_uses_the_same_kernel():
 
 @every_device
 def test_torchs_own_product_leaves_no_part_of_a_graph():
-    """The bare op has one in C++ or none; torch's copy of c into the result must not look like one."""
+    """The bare op has a graph node in C++, or none. torch's copy of c into the result must not add one."""
     a, c = torch.randn(3, 4), torch.randn(3, 3, requires_grad=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -177,14 +177,14 @@ def test_saved_tensors_are_those_of_torch_matmul():
 
 
 def first_and_second_gradients(product, a: Tensor, b: Tensor) -> list[Tensor]:
-    """Gradients of sum(sin(product)) and those of a sum of these gradients; six products in all."""
+    """First and second gradients of sum(sin(product)). They need six products in all."""
     a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
     once = torch.autograd.grad(product(a, b).double().sin().sum(), (a, b), create_graph=True)
     return [*once, *torch.autograd.grad(sum(g.double().cos().sum() for g in once), (a, b))]
 
 
 def assert_near(got: list[Tensor], a: Tensor, b: Tensor, precision: str = "ieee") -> None:
-    """Against float64; what a rounding error of an operand does to a gradient is at most a few times itself."""
+    """Compares with float64. A rounding error of an operand grows by a small factor in a gradient."""
     exact = first_and_second_gradients(torch.matmul, a.double(), b.double())
     u = max(UNIT_ROUNDOFF[a.dtype], OPERAND_ROUNDING.get(precision, 0))
     for x, y in zip(got, exact, strict=True):
@@ -194,7 +194,7 @@ def assert_near(got: list[Tensor], a: Tensor, b: Tensor, precision: str = "ieee"
 
 
 def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Small enough that float16 rounds the angles to a few hundredths."""
+    """Operands are small, so that float16 rounds the angles to a few hundredths."""
     return torch.randn(24, 40).to(dtype) / 8, torch.randn(40, 16).to(dtype)
 
 
@@ -204,7 +204,7 @@ def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     ids=row_id,
 )
 def test_every_level_twice(device, level, dtype):
-    """All six products, of first and second order, run on the level asked for."""
+    """All six products of first and second order must use the requested level."""
     a, b = operands(dtype)
     results = []
     ran = kernels_that_ran(
@@ -214,7 +214,7 @@ def test_every_level_twice(device, level, dtype):
     )
     assert_near(results, a, b)
     assert len(ran) >= 6
-    if level != LIBRARY_LEVEL:  # which picks from all
+    if level != LIBRARY_LEVEL:  # this level chooses from all kernels
         assert {LEVEL["gemm", device, name] for name in ran} == {level}
 
 
@@ -230,7 +230,7 @@ def test_every_kernel_of_float32_twice(device, kernel):
 
 
 class CallsSeen(TorchDispatchMode):
-    """Keeps the keyword arguments of every product."""
+    """Records the keyword arguments of every product."""
 
     def __init__(self):
         super().__init__()
@@ -244,7 +244,7 @@ class CallsSeen(TorchDispatchMode):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_precision_and_level_reach_every_gradient(precision):
-    """On meta tensors, so that precisions without a kernel on this machine are tried too."""
+    """Uses meta tensors, to include precisions without a kernel on this machine."""
     a, b = (torch.empty(8, 8, device="meta") for _ in range(2))
     with CallsSeen() as seen:
         first_and_second_gradients(lambda x, y: fastgemm.matmul(x, y, level=6, precision=precision), a, b)

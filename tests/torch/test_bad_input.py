@@ -1,4 +1,4 @@
-"""Bad input, case by case: a message names the argument, what came and what is accepted.
+"""Tests bad input, case by case. A message names the argument, the wrong value and the accepted values.
 
 Meta and fake tensors are refused with the same type of exception, unless the check needs data.
 """
@@ -14,7 +14,7 @@ from reference import every_device
 from torch import Tensor
 from without_data import error_of, raised
 
-# The message, and a call of a function f: with tensors a and b, which would fit, or with others that e makes.
+# The message, and a call of a function f: with valid tensors a and b, or with tensors that e makes.
 Cases = dict[type[Exception], list[tuple[str, Callable[..., object]]]]
 FITTING = {"matmul": ((3, 4), (4, 5)), "gemm": ((3, 4), (4, 5)), "transpose": ((3, 4), ())}
 FITTING |= {"add": ((3, 4), (4,)), "add_": ((3, 4), (4,))}
@@ -22,12 +22,12 @@ NAN, INF = float("nan"), float("inf")
 
 
 def many(x: Tensor) -> Tensor:
-    """65 dimensions, one more than supported."""
+    """A tensor with 65 dimensions, one more than supported."""
     return x.reshape([1] * (65 - x.dim()) + list(x.shape))
 
 
 def elsewhere(x: Tensor) -> Tensor:
-    """The like of it on another device."""
+    """A similar tensor on another device."""
     return torch.zeros_like(x, device="cpu" if x.device.type != "cpu" else "meta")
 
 
@@ -147,7 +147,7 @@ OF_ONE: dict[str, Cases] = {
         TypeError: [
             ("c must be a torch.Tensor, got float", lambda f, a, b, e: f(a, b, 2.0)),
             ("alpha must be a float, got str", lambda f, a, b, e: f(a, b, alpha="2")),
-            # torch would convert it to a number, and lose its gradient.
+            # torch would convert this tensor to a number, and lose its gradient.
             (ITEM, lambda f, a, b, e: f(a, b, alpha=e().requires_grad_())),
             ("pass beta.item()", lambda f, a, b, e: f(a, b, e(5), beta=e().requires_grad_())),
             ("alpha must be a number", lambda f, a, b, e: f(a.requires_grad_(), b, alpha=e())),
@@ -227,7 +227,7 @@ def every_case() -> Iterator[tuple[str, type[Exception], str, Callable[..., obje
                 yield name, error, text, lambda f, a, b, e, c=choice: f(a, **c)
                 continue
             yield name, error, text, lambda f, a, b, e, c=choice: f(a, b, **c)
-            if SHARED_BY[name] is PRODUCT:  # with nothing to multiply as well
+            if SHARED_BY[name] is PRODUCT:  # also with empty operands
                 yield name, error, text, lambda f, a, b, e, c=choice: f(e(0, 4), b, **c)
 
 
@@ -242,7 +242,7 @@ def test_bad_input(name, error, text, call, device):
     def refused(e):
         return call(getattr(fastgemm, name), *(e(*shape) for shape in FITTING[name]), e)
 
-    assert text in str(error_of("real", refused)) or device != "cpu"  # of which some texts tell
+    assert text in str(error_of("real", refused)) or device != "cpu"  # some messages depend on this
     assert raised(refused) == {"real": error, "meta": error, "fake": error}
 
 

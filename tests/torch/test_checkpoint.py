@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint: activations are dropped and computed again, by the same kernels."""
+"""Tests torch.utils.checkpoint: activations are dropped and computed again by the same kernels."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def test_activations_are_not_kept(reentrant):
 
 
 def test_under_autocast(reentrant):
-    """The second forward pass runs under the autocast state of the first."""
+    """The second forward pass uses the autocast state of the first."""
     x, w = torch.randn(8, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
     dtypes = []
 
     def product(x, w):
         y = fastgemm.matmul(x, w)
         dtypes.append(y.dtype)
-        return y.sin()  # keeps y, so that the second pass comes this far
+        return y.sin()  # needs y, so that the second pass reaches this line
 
     with torch.autocast(x.device.type, torch.bfloat16):
         y = ckpt.checkpoint(product, x, w, use_reentrant=reentrant)

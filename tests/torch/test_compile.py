@@ -1,4 +1,4 @@
-"""torch.library.opcheck, and torch.compile with inductor: no graph break, no copy, no change of strides."""
+"""Tests torch.library.opcheck, and torch.compile with inductor: no graph break, copy or change of strides."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def test_opcheck(index):
 def test_every_overload_has_a_sample():
     tested = {op.name() for op, _, _ in samples()}
     registered = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("fastgemm::")}
-    # _linear is made of others: it is no op for what opcheck looks at.
+    # _linear consists of other ops, so opcheck does not apply to it.
     assert tested == registered - {"fastgemm::_linear"}
 
 
 def network(x, w, c):
-    """Every public function once, of matrices, vectors and batches."""
+    """Calls every public function once, with matrices, vectors and batches."""
     y = fastgemm.gemm(x, w, c, alpha=2.0, trans_b=True, level=5)
     y = fastgemm.add(y, fastgemm.transpose(fastgemm.transpose(y, level=2), kernel="simd"), alpha=0.5)
     y = fastgemm.matmul(y.sin(), w, kernel="microkernel") + fastgemm.matmul(x, w[0])[:, None]
@@ -106,7 +106,7 @@ def writes(a, b, out):
 
 @every_device
 def test_dynamic_shapes_compile_once():
-    """A function that writes to out compiles once, and so do a forward and a backward pass."""
+    """A function that writes to out must compile once, and so must a forward and a backward pass."""
     torch._dynamo.reset()
     written = torch.compile(writes, fullgraph=True, backend="inductor", dynamic=True)
     passes = torch.compile(
@@ -131,8 +131,8 @@ def test_compile_reports_errors():
         compiled(torch.ones(3, 4), torch.ones(3, 4))
 
 
-# What inductor makes of it. Its caches on disk are keyed by graphs, not by what our ops do with them, so they are
-# left aside here.
+# Tests inductor's code. inductor's caches on disk depend on graphs, not on the implementation of fastgemm's ops,
+# so they are disabled here.
 
 
 @contextlib.contextmanager
@@ -155,7 +155,7 @@ def generated(function, *arguments, **options) -> tuple[object, str]:
 
 
 def buffers(code: str) -> int:
-    """How many tensors the generated code makes for itself; results of our ops are made by the ops."""
+    """The number of tensors that the generated code allocates. fastgemm's ops allocate their own results."""
     return len(re.findall(r"= empty_strided_\w+\(", code))
 
 
@@ -171,7 +171,7 @@ VIEWS = {
 
 @every_device
 def test_operands_are_passed_as_they_lie():
-    """No buffer besides the results, and the strides that an uncompiled call passes."""
+    """There must be no buffers besides the results, and the strides of an uncompiled call."""
     b, operands = torch.randn(32, 16), [torch.randn(shape) for _, shape in VIEWS.values()]
 
     def function(b, *operands):
@@ -196,18 +196,18 @@ def test_what_is_computed_for_a_product_is_written_once_in_its_own_strides():
     images = torch.randn(2, 4, 8, 8).to(memory_format=torch.channels_last)
     result, code = generated(lambda x, y: fastgemm.matmul(x.relu(), y), images, torch.randn(8, 8))
     assert buffers(code) == 1, code
-    assert "(256, 1, 32, 4)" in code  # channels_last is not copied first
+    assert "(256, 1, 32, 4)" in code  # no copy of channels_last first
     assert result.is_contiguous()
 
 
 @every_device
 def test_results_feed_other_kernels_without_a_copy():
-    """Calls use ops that go directly to C++. An op with an autograd formula costs 4 us of Python per call."""
+    """Calls use ops directly in C++. An op with an autograd formula would cost 4 us of Python per call."""
     a, b = torch.randn(64, 32), torch.randn(32, 16)
     _, code = generated(
         lambda a, b: fastgemm.add(fastgemm.transpose(fastgemm.matmul(a, b)), b.t()[:, :1]).relu(), a, b
     )
-    assert buffers(code) == 0, code  # relu runs in place of the sum
+    assert buffers(code) == 0, code  # relu overwrites the sum
     called = set(re.findall(r"= torch\.ops\.fastgemm\.(\w+)\.default\(", code))
     assert called == {"_matmul", "_transpose", "_add"}
 
@@ -252,7 +252,7 @@ def test_reduced_overhead_is_one_launch_of_a_graph(device):
     a, b = torch.randn(32, 32), torch.randn(32, 32)
     compiled = torch.compile(chain, fullgraph=True, mode="reduce-overhead")
     with torch.no_grad():
-        for _ in range(4):  # warms up, records, replays
+        for _ in range(4):  # warm-up, capture, replay
             result = compiled(a, b).clone()
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
             compiled(a, b)
@@ -260,4 +260,4 @@ def test_reduced_overhead_is_one_launch_of_a_graph(device):
     torch.testing.assert_close(result, chain(a, b), rtol=1e-4, atol=1e-3)
     launches = [e.name for e in recorded.events() if "Launch" in e.name]
     assert sum("GraphLaunch" in name for name in launches) == 1, launches
-    assert len(launches) <= 2  # six kernels in the graph; torch copies the operands into its memory before
+    assert len(launches) <= 2  # a copy of the operands, and a graph with six kernels

@@ -1,7 +1,7 @@
-"""DataLoader workers, forked and spawned.
+"""Tests DataLoader workers, forked and spawned.
 
-torch gives each worker one thread, without which a forked child would wait for its parent's threads; the parent
-has used several before.
+torch gives each worker one thread. With more, a forked child would wait for its parent's threads, because the
+parent has used several.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ITEMS = 8
 
 
 class Products(Dataset):
-    """Item i is made of products of every kind, in the worker."""
+    """The worker computes item i with products of every kind."""
 
     def __len__(self) -> int:
         return ITEMS
@@ -58,4 +58,4 @@ def test_workers(start):
         assert torch.equal(item["transpose"], a.t())
         torch.testing.assert_close(item["gradient"], a.sum(0), rtol=1e-4, atol=1e-3)
     assert workers == {0, 1}
-    fastgemm.matmul(big, big, level=5)  # and works on
+    fastgemm.matmul(big, big, level=5)  # the pool still works

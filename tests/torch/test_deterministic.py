@@ -1,4 +1,4 @@
-"""torch.use_deterministic_algorithms: the same bits from run to run, or a refusal."""
+"""Tests torch.use_deterministic_algorithms: all runs give the same bits, or the call is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def deterministic():
 
 @pytest.mark.parametrize(("device", "kernel", "dtype"), rows("gemm"), ids=row_id)
 def test_every_product_repeats_its_bits(device, kernel, dtype):
-    """Sizes at which K is split, tiles are ragged, and threads share the work."""
+    """Uses sizes at which K is split, tiles are partial, and threads share the work."""
     choice = by_name(kernel, dtype)
     for m, n, k in [(65, 130, 1000), (33, 17, 3000)]:
         a, b = random_tensor(m, k, dtype=dtype), random_tensor(k, n, dtype=dtype)
@@ -42,7 +42,7 @@ def test_every_product_repeats_its_bits(device, kernel, dtype):
             except RuntimeError as refusal:
                 if "CUBLAS_WORKSPACE_CONFIG" not in str(refusal) and "mm failed" not in str(refusal):
                     raise
-                continue  # torch's own product, refused as torch refuses it
+                continue  # torch's product is refused as by torch
             for _ in range(3):
                 assert torch.equal(fastgemm.matmul(a, b, **choice), first)
 
@@ -79,7 +79,7 @@ print(digest.hexdigest())
 @every_device
 def test_same_bits_in_another_process(device):
     program = RUN.format(device=device)
-    first, second = run_python(["-c", program]), run_forked(program)  # in other places of memory
+    first, second = run_python(["-c", program]), run_forked(program)  # at other addresses
     assert first.returncode == 0, first.stderr
     assert len(first.stdout.strip()) == hashlib.sha256().digest_size * 2
     assert first.stdout == second.stdout
@@ -87,7 +87,7 @@ def test_same_bits_in_another_process(device):
 
 @every_device
 def test_autotune_refuses():
-    """Measuring would make the choice, and so the last bits, depend on times."""
+    """With measurements the choice, and so the last bits, would depend on times."""
     a = torch.randn(16, 16)
     with pytest.raises(RuntimeError, match="chooses by measured time"):
         fastgemm.autotune(a, a, budget=0, save=False)

@@ -1,4 +1,4 @@
-"""torch.export, strict and not, saved and loaded; and AOTInductor, which runs an op without Python."""
+"""Tests torch.export, strict or not, saved and loaded, and AOTInductor, which runs an op without Python."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ print("right")
 
 
 def test_aot_inductor_package(tmp_path):
-    """Compiled ahead of time here; loaded and run in a process that never sees the model, at other sizes."""
+    """The model is compiled ahead of time. Another process, without the model, loads it and runs other sizes."""
     layer, program = exported(strict=False)
-    quickly = {"aot_inductor.compile_wrapper_opt_level": "O0"}  # half the time, which is all the compiler's
+    quickly = {"aot_inductor.compile_wrapper_opt_level": "O0"}  # halves the test's time
     path = str(tmp_path / "layer.pt2")
     package = torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=quickly)
     inputs = [torch.randn(rows, 6) for rows in (2, 5, 90)]
@@ -94,7 +94,7 @@ def test_aot_inductor_package(tmp_path):
     command = [sys.executable, "-c", LOAD, package, str(tmp_path / "data.pt")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip().endswith("right"), done.stderr[-2000:]
-    # The ops are fastgemm's: without it the package has none to call.
+    # The ops are fastgemm's, so the package does not work without fastgemm.
     without = [sys.executable, "-c", LOAD.replace(", fastgemm", "")]
     done = subprocess.run([*without, *command[3:]], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode != 0

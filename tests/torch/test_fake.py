@@ -1,6 +1,6 @@
-"""Meta and fake tensors: shapes, dtypes and strides without data, kernels or a GPU.
+"""Tests meta and fake tensors: shapes, dtypes and strides without data, kernels or a GPU.
 
-They take what real ones take and nothing else; what is wrong whatever the kernels are: test_bad_input.py.
+They must accept and refuse the same calls as real tensors. Errors that no kernel decides: test_bad_input.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from without_data import KINDS, Make, error_of, raised
 
 
 def test_fake_results_match_real_ones():
-    """Shape, dtype and strides, on meta tensors, which reach no kernel."""
+    """Compares shape, dtype and strides of meta tensors, which reach no kernel."""
     for op, arguments, keywords in samples():
         if "out" in keywords or op is ops.add_.default:
             continue
@@ -51,10 +51,10 @@ def facts(x: torch.Tensor) -> tuple[object, ...]:
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
 def test_public_functions(name, dtype, device):
-    """Meta and fake tensors tell what real ones give; no kernel runs."""
+    """Meta and fake tensors must have the properties of real results, and no kernel may run."""
     a, b = torch.zeros(5, 7, dtype=dtype), torch.zeros(7, 4, dtype=dtype)
     if dtype == torch.int8 and name in ("gemm", "out"):
-        pytest.skip("int8 products are int32, which these calls' c and out are not")
+        pytest.skip("int8 products are int32, but c and out of these calls are not")
     real = CALLS[name](a, b)
 
     def without_data() -> None:
@@ -72,7 +72,7 @@ def test_public_functions(name, dtype, device):
 
 def test_a_model_for_a_gpu_can_be_planned_without_one():
     with FakeTensorMode(allow_non_fake_inputs=True):
-        a = torch.empty(2**20, 2**12, device="cuda", dtype=torch.bfloat16)  # 8 GiB that nobody has
+        a = torch.empty(2**20, 2**12, device="cuda", dtype=torch.bfloat16)  # 8 GiB that are never allocated
         y = fastgemm.matmul(a, a.t(), level=6, out_dtype=torch.float32)
     assert (y.shape, y.dtype, y.device.type) == ((2**20, 2**20), torch.float32, "cuda")
 
@@ -96,7 +96,7 @@ def test_transforms_and_autocast():
         assert fastgemm.matmul(x, x).dtype == torch.bfloat16
 
 
-# The words of meta tensors, which do not reach C++, are other ones.
+# Messages of meta tensors differ, because they do not reach C++.
 ERRORS = {
     "inner sizes differ: 3 and 4": lambda e: fastgemm.matmul(e(2, 3), e(4, 5)),
     "batches of (2,) and (4,) do not broadcast": lambda e: fastgemm.matmul(e(2, 3, 3), e(4, 3, 3)),
@@ -114,7 +114,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("text", ERRORS)
 @pytest.mark.parametrize("kind", ["meta", "fake"])
-def test_what_is_said_of_bad_input(text, kind):
+def test_messages_about_bad_input(text, kind):
     assert text in str(error_of(kind, ERRORS[text]))
 
 
@@ -142,7 +142,7 @@ GOOD: dict[str, Callable[[Make], object]] = {
 
 @every_device
 @pytest.mark.parametrize("name", GOOD)
-def test_what_works_with_data_works_without(name, device):
+def test_calls_that_work_with_data_work_without(name, device):
     assert raised(GOOD[name]) == dict.fromkeys(KINDS)
 
 
@@ -158,9 +158,9 @@ def choice_calls(op: str, dtype: torch.dtype, **choice: Any) -> Callable[[Make],
 
 @pytest.mark.parametrize("op", ["gemm", "transpose", "add"])
 def test_every_level_and_kernel_of_every_dtype(op):
-    """The refusals that follow from the kernel table. torch's row is left out, because its flags matter, too,
-    and so are rows that this CPU cannot run. A level or a precision beside a kernel depends on the kernel's
-    name.
+    """Tests refusals that follow from the kernel table. torch's row is left out, because it also depends on flags,
+    and so are rows that this CPU cannot run. Whether a level or precision may be given with a kernel depends on
+    the kernel's name.
     """
     on_cpu = {row.name for row in fastgemm.kernels(op, "cpu")}
     names = {name for device, name, _ in rows(op, "cpu") if name != "torch"}
@@ -179,7 +179,7 @@ def test_every_level_and_kernel_of_every_dtype(op):
 
 
 def test_the_ops_themselves_refuse_as_the_functions_do():
-    """torch.ops.fastgemm, which a graph calls without the public functions."""
+    """Tests torch.ops.fastgemm, which graphs call without the public functions."""
     ops = torch.ops.fastgemm
     calls: dict[str, Callable[[Make], object]] = {
         "level": lambda e: ops._gemm(e(3, 4), e(4, 5), level=0),

@@ -1,4 +1,4 @@
-"""The precisions of float64: refused for other types, and applied to float64 alone by patches and layers."""
+"""Tests float64's precisions: other types refuse them, and patches and layers apply them only to float64."""
 
 from __future__ import annotations
 

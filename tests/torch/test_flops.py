@@ -1,4 +1,4 @@
-"""torch's FlopCounterMode counts fastgemm's products as it counts torch's."""
+"""Tests that torch's FlopCounterMode counts fastgemm's products like torch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch's own products are candidates only while its flags give what was asked for."""
+"""Tests that torch's products are candidates only if torch's flags give the requested precision."""
 
 import copy
 
@@ -19,7 +19,7 @@ WAYS = {"tf32": set_by_name, "medium": torch.set_float32_matmul_precision}
 
 @pytest.fixture(params=WAYS)
 def reduced_precision(request):
-    """Sets the precision in torch.backends, or by the function that most programs call."""
+    """Sets the precision by torch.backends, or by the function that most programs use."""
     matmuls = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul
     before = [matmul.fp32_precision for matmul in matmuls]
     WAYS[request.param](request.param)
@@ -36,7 +36,7 @@ def test_the_torch_row_raises_when_flags_allow_rounding(reduced_precision):
 
 
 def ran_and_is(call, value):
-    """The kernels that a call runs, whose result is, bit by bit, this one."""
+    """The kernels that a call runs. Its result must equal ``expected`` bit for bit."""
     results = []
     ran = kernels_that_ran(lambda: results.append(call()))
     assert torch.equal(results[0], value)
@@ -44,7 +44,7 @@ def ran_and_is(call, value):
 
 
 def test_the_fastest_kernel_is_torchs_where_it_rounds(reduced_precision):
-    """The product equals torch's in every operation that contains one."""
+    """In every operation, the product must equal torch's."""
     a, b, c = torch.randn(300, 400), torch.randn(400, 200), torch.randn(300, 200)
     weight, bias, x = b.t().contiguous(), torch.randn(200), torch.randn(3, 100, 400)
     out, layer = torch.empty(300, 200), torch.nn.Linear(400, 200)
@@ -119,8 +119,8 @@ def test_compiled_code_follows_the_flags(reduced_precision):
 
 @pytest.mark.parametrize("flag", ["torch.backends", "torch.backends.mkldnn"])
 def test_a_flag_that_is_inherited(flag):
-    """A flag for all backends, or for all ops of oneDNN, also holds for its products, unless these have their
-    own flag."""
+    """A flag for all backends, or for all ops of oneDNN, also applies to oneDNN's products, unless these have
+    their own flag."""
     code = f"""
 import torch, fastgemm
 from reference import kernels_that_ran
@@ -136,7 +136,7 @@ assert kernels_that_ran(lambda: fastgemm.matmul(a, a, kernel="torch", precision=
 
 
 def test_float64_and_complex_products_do_not_depend_on_the_flags(reduced_precision):
-    """As torch's: oneDNN multiplies no complex numbers."""
+    """The same holds in torch, because oneDNN multiplies no complex numbers."""
     a = torch.randn(64, 64, dtype=torch.float64)
     torch.testing.assert_close(fastgemm.matmul(a, a, kernel="torch"), a @ a)
     a = torch.randn(70, 70, dtype=torch.complex64)
@@ -206,7 +206,7 @@ assert "matmul" in seen and "torch_computes" not in seen, seen
     not fastgemm._override_library.use_in_eager_mode(), reason="there is no library for this torch"
 )
 def test_the_library_of_overrides_reads_the_flags_without_python():
-    """Runs in a separate process, because a test above has set another answer in this one."""
+    """Runs in a separate process, because a test above replaced the function in this one."""
     done = run_forked(WITHOUT_PYTHON)
     assert done.returncode == 0, done.stderr[-2000:]
 
@@ -239,4 +239,4 @@ def test_on_a_gpu_the_torch_row_raises_when_flags_round_partial_sums(dtype, flag
     a, b = (torch.randn(64, 64, device="cuda").to(dtype) for _ in range(2))
     with pytest.raises(RuntimeError, match="partial sums"):
         fastgemm.matmul(a, b, kernel="torch")
-    check_gemm(a, b)  # the default takes another
+    check_gemm(a, b)  # the default chooses another kernel

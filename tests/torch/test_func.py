@@ -1,4 +1,4 @@
-"""Forward mode and torch.func: vmap, grad, jvp, vjp, jacobians, hessian."""
+"""Tests forward mode and torch.func: vmap, grad, jvp, vjp, jacobians, hessian."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_forward_mode():
 
 
 def test_a_tangent_that_beta_leaves_out():
-    """With beta = 0 neither c nor its tangent is read."""
+    """With beta = 0 neither c nor its tangent may be read."""
     a, b, c = torch.ones(2, 3), torch.ones(3, 2), torch.zeros(2, 2)
     tangents = torch.zeros(2, 3), torch.zeros(3, 2), torch.full((2, 2), torch.inf)
     _, tangent = torch.func.jvp(lambda a, b, c: fastgemm.gemm(a, b, c, beta=0), (a, b, c), tangents)
@@ -80,7 +80,7 @@ def test_vmap_of_batches_vectors_and_flags():
 
 @pytest.mark.parametrize("level", [None, 2, 5])
 def test_transforms_compose(level):
-    """vmap of jacrev of a function that itself uses grad; and the level stays what was asked for."""
+    """vmap of jacrev of a function that uses grad. The requested level must be used."""
     x, w = torch.randn(3, 4).double(), torch.randn(4, 4).double()
 
     def flow(product):
@@ -114,7 +114,7 @@ BARE = {
 @pytest.mark.parametrize("name", BARE)
 @pytest.mark.parametrize("traced", [False, True])
 def test_the_ops_are_transformed_like_the_functions(name, traced):
-    """A graph of torch.fx holds the ops, and may be transformed again."""
+    """A graph of torch.fx contains the ops, and may be transformed again."""
     a, b = torch.randn(3, 4).double(), torch.randn(4, 2).double()
     function = make_fx(BARE[name])(a, b) if traced else BARE[name]
     exact = {"_transpose": lambda a, b: a.mT @ a @ b, "_add": lambda a, b: 3 * a @ b}.get(name, torch.matmul)
@@ -132,7 +132,7 @@ def test_the_ops_are_transformed_like_the_functions(name, traced):
 
 @pytest.mark.parametrize("remove", ["mutations", "mutations_and_views"])
 def test_functionalize(remove):
-    """Alone, and as torch.fx records it."""
+    """Tests functionalize alone and under torch.fx."""
 
     def step(a, b):
         y = fastgemm.gemm(a, b, fastgemm.matmul(a[0], b), alpha=2)

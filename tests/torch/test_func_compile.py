@@ -1,5 +1,5 @@
-"""torch.func inside torch.compile(fullgraph=True): the values of torch.matmul in eager mode, by fastgemm's ops
-alone, and for a vmap one product, no loop.
+"""Tests torch.func inside torch.compile(fullgraph=True). Values must be those of torch.matmul in eager mode. Only
+fastgemm's ops may run. A vmap must be one product, without a loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEVICE = "cpu"
 
 @pytest.fixture(autouse=True)
 def tensors_are_made_on_the_device(device, monkeypatch):
-    """By name, and not as torch's default, under which dynamo of torch 2.11 cannot trace what jacfwd calls."""
+    """Sets the device by argument. With torch's default device, dynamo of torch 2.11 cannot trace jacfwd."""
     monkeypatch.setitem(globals(), "DEVICE", device)
 
 
@@ -53,7 +53,7 @@ def compiled(function: Function, backend: Any = "aot_eager", **options: Any) -> 
 
 
 def graph_of(function: Function, *arguments: Any) -> tuple[Any, list[torch.fx.Node]]:
-    """The result of compiled code, and the calls of its graph, forward and backward."""
+    """The result of compiled code, and the calls in its forward and backward graphs."""
     calls: list[torch.fx.Node] = []
 
     def keep(graph: torch.fx.GraphModule, inputs: Any) -> Function:
@@ -74,8 +74,8 @@ def ops(calls: list[torch.fx.Node]) -> Counter[str]:
     return Counter(name.removeprefix("fastgemm.").strip("_") for name in found)
 
 
-# matmul and gemm, which do not call others, are tested with all transforms; the rest with those that compose
-# differently.
+# matmul and gemm do not call other functions and are tested with all transforms. The other functions are tested
+# with transforms that compose differently.
 CASES = [(function, transform) for function in ("matmul", "gemm") for transform in TRANSFORMS]
 SOME = ("jvp", "hessian", "vmap", "vmap of grad", "jvp of vmap")
 CASES += [(function, transform) for function in FUNCTIONS.keys() - {"matmul", "gemm"} for transform in SOME]
@@ -94,7 +94,7 @@ def test_values_and_ops(function, transform, capfd):
 
 
 def test_inductor():
-    """Every function and several transforms in one graph."""
+    """One graph contains every function and several transforms."""
 
     def ours(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         y = fastgemm.gemm(a, b, c, alpha=2, trans_b=True, level=5)
@@ -111,7 +111,7 @@ def test_inductor():
     torch.testing.assert_close(compiled(several(ours), "inductor")(*arguments), several(theirs)(*arguments))
 
 
-# What vmap is told: in_dims, out_dims; and where the batch of 5 lies in a and b.
+# vmap's in_dims and out_dims, and the dimensions of a and b with the batch of 5.
 @pytest.mark.parametrize(
     ("in_dims", "out_dims", "chunk_size"),
     [
@@ -145,7 +145,7 @@ def test_a_vmap_is_one_product_however_large_the_batch():
 
 
 def test_per_sample_gradients():
-    """There are as many products as for the whole batch at once, at the requested level."""
+    """There must be as many products as for the whole batch at once, at the requested level."""
     weights = double(4, 5), double(5, 2)
     samples, targets = double(64, 4), double(64, 2)
 
@@ -179,7 +179,7 @@ def test_sizes_compile_once():
 
 @pytest.mark.parametrize("transform", ["vmap", "vmap of grad", "jvp", "grad of vmap"])
 def test_a_backward_pass_through_what_was_transformed(transform):
-    """Autograd around the transforms, whose gradients are a graph of their own."""
+    """Tests autograd outside of the transforms. Their gradients are a separate graph."""
     function = TRANSFORMS[transform]
 
     def gradients(run: Function, *arguments: Tensor) -> Any:
@@ -200,7 +200,7 @@ def test_a_backward_pass_through_what_was_transformed(transform):
 
 
 def test_an_ensemble_of_modules():
-    """functional_call over stacked parameters: one batched product for all members' layers."""
+    """functional_call over stacked parameters must be one batched product for each layer of all members."""
     members = [fastgemm.nn.Linear(4, 3, dtype=torch.float64, device=DEVICE) for _ in range(6)]
     parameters, buffers = func.stack_module_state(members)
 
@@ -240,7 +240,7 @@ def test_autocast():
     ],
 )
 def test_out_is_refused(op, transform):
-    """No transform sees writes to out: gradients and tangents would be zero."""
+    """Transforms do not see writes to out, so gradients and tangents would be zero."""
 
     def total(x: Tensor) -> Tensor:
         out = x.new_empty(4, 4)

@@ -1,4 +1,4 @@
-"""FX: symbolic_trace and make_fx see the calls, keep their arguments, and make graphs that run."""
+"""Tests FX: symbolic_trace and make_fx record the calls with their arguments, and their graphs run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 
 class Block(torch.nn.Module):
-    """Every public operation once."""
+    """Calls every public operation once."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +65,7 @@ def test_a_transformer_can_change_the_calls():
 @every_device
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 def test_make_fx(mode):
-    """The dispatcher's view: one node an op; symbolic sizes stay symbolic."""
+    """make_fx traces the dispatcher: each op is one node, and symbolic sizes stay symbolic."""
 
     def function(a, b):
         return fastgemm.add(fastgemm.matmul(a, b, level=2), fastgemm.transpose(fastgemm.matmul(b.mT, a.mT)))
@@ -96,7 +96,7 @@ def model():
 
 
 def test_symbolic_trace_of_converted_layers():
-    """Sizes are known when the graph runs: what a layer decides by them must not be decided before."""
+    """Sizes are known only when the graph runs, so a layer must not decide by them before."""
     converted = nn.convert(model(), level=5)
     traced = torch.fx.symbolic_trace(converted)
     calls = [n for n in traced.graph.nodes if n.target is nn.linear]
@@ -123,7 +123,7 @@ def test_a_traced_model_is_code_that_can_be_copied_pickled_traced_and_scripted()
 
 
 def test_a_traced_model_can_be_converted():
-    """fx keeps torch's layers as they are, as modules of the graph."""
+    """fx keeps torch's layers as modules of the graph."""
     torchs, x = model(), torch.randn(3, 6)
     traced, expected = torch.fx.symbolic_trace(torchs), torchs(x)
     nn.convert(traced, level=2)

@@ -1,4 +1,4 @@
-"""Long products on the CPU end when a signal handler raises, and when their time limit is over."""
+"""Tests that long products on the CPU end if a signal handler raises, and at their time limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Enough(Exception):
 
 @contextlib.contextmanager
 def alarm(handler):
-    """The handler is called in 0.2 s."""
+    """Calls the handler after 0.2 s."""
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
@@ -34,20 +34,20 @@ def alarm(handler):
 
 
 def matrix():
-    """A product of it takes level 1 some seconds."""
+    """A matrix whose product takes level 1 some seconds."""
     return torch.ones(2048, 2048)
 
 
 def backward():
     a = matrix().requires_grad_()
-    result = a @ a  # by torch, and fast
+    result = a @ a  # computed quickly by torch
     return fastgemm.patch(level=1)(lambda: result.backward(torch.ones_like(result)))
 
 
 def compiled():
     function = torch.compile(lambda a: fastgemm.matmul(a, a, level=1), backend="aot_eager", fullgraph=True)
     for size in 8, 16:
-        function(torch.ones(size, size))  # sizes become symbols: no other compilation
+        function(torch.ones(size, size))  # makes sizes symbolic, so that there is no second compilation
     return lambda: function(matrix())
 
 
@@ -88,7 +88,7 @@ def test_what_a_handler_raises_ends_the_call(name):
 
 @contextlib.contextmanager
 def handled(action):
-    """During the product a handler calls the action; what that returned, or raised."""
+    """Calls the action in a handler during the product. Returns its result or exception."""
     results = []
 
     def handler(*_):
@@ -101,7 +101,7 @@ def handled(action):
         yield results
 
 
-LARGE = 700  # the sides of a product that takes level 1 about as long as it takes the alarm to come
+LARGE = 700  # the sides of a product that takes level 1 about as long as the alarm
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_every_kernel_stops_at_its_time_limit(row):
 
 @pytest.mark.parametrize("shape", [(400, 100, 100, 100), (1, 100, 100, 1 << 16), (3, 700, 700, 700)])
 def test_every_route_stops_at_its_time_limit(shape):
-    """A batch of small products, a long k, a few large ones."""
+    """Tests a batch of small products, a long k, and a few large products."""
     batch, m, n, k = shape
     a, b = torch.ones(batch, m, k), torch.ones(batch, k, n)
     with pytest.raises(RuntimeError, match="its time limit is over"), time_limit(0):

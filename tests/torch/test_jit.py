@@ -1,4 +1,4 @@
-"""TorchScript: converted layers traced and scripted, saved, loaded in another process, and trained there."""
+"""Tests TorchScript: converted layers are traced or scripted, saved, loaded in another process, and trained."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def gradients(module, x):
 def assert_same(own, expected):
     for shape in SHAPES:
         x = torch.randn(*shape)
-        for _ in range(3):  # TorchScript optimizes what it has run twice
+        for _ in range(3):  # TorchScript optimizes a graph after two runs
             assert torch.equal(own(x), expected(x))
             for left, right in zip(gradients(own, x), gradients(expected, x), strict=True):
                 torch.testing.assert_close(left, right)
@@ -57,7 +57,7 @@ def assert_same(own, expected):
 def test_the_graph_holds_our_op_and_takes_inputs_of_any_rank(compiled, device):
     model = nn.convert(Model(), level=5)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # that values of Python were recorded
+        warnings.simplefilter("error")  # the warning that Python values were recorded
         warnings.simplefilter("ignore", DeprecationWarning)
         script = compiled(model)
     assert len(script.inlined_graph.findAllNodes("fastgemm::gemm")) == 2
@@ -89,7 +89,7 @@ def test_saved_loaded_in_another_process_and_trained(compiled, tmp_path, device)
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_other_dtypes(dtype, device):
-    model = nn.convert(torch.nn.Linear(6, 4, dtype=dtype), precision="bf16x6")  # of float32 products alone
+    model = nn.convert(torch.nn.Linear(6, 4, dtype=dtype), precision="bf16x6")  # only for float32 products
     x = torch.randn(2, 5, 6).to(dtype)
     for compiled in torch.jit.script(model), torch.jit.trace(model, x):
         assert torch.equal(compiled(x), model(x))
@@ -136,8 +136,8 @@ def test_a_scripted_function_may_call_linear(device):
 
 
 @each_way
-def test_what_fastgemm_does_not_take_is_torchs_affair(compiled, device):
-    """A graph made with one kind of tensor may be given another."""
+def test_torch_computes_what_fastgemm_does_not_take(compiled, device):
+    """A graph that was traced with one kind of tensor may get another kind."""
     torchs = torch.nn.Linear(6, 4)
     script = compiled(nn.convert(copy.deepcopy(torchs)))
     with torch.jit.optimized_execution(False):
@@ -167,7 +167,7 @@ def test_what_fastgemm_does_not_take_is_torchs_affair(compiled, device):
     ids=["matmul", "vector", "gemm", "transpose", "add", "add_"],
 )
 def test_a_traced_call_keeps_its_gradients(ours, theirs, gradients):
-    """Whether they were wanted while it was traced or not, and after it was saved."""
+    """Gradients work even if they were not needed during tracing, and after saving."""
     a, b = torch.randn(6, 6, requires_grad=True), torch.randn(6, 6, requires_grad=True)
     with torch.set_grad_enabled(gradients):
         traced = torch.jit.trace(ours, (torch.randn(6, 6), torch.randn(6, 6)))

@@ -1,4 +1,4 @@
-"""Thousands of calls of each op, and of each way of torch to it, without growth of memory."""
+"""Tests that thousands of calls of each op, also through torch's features, do not leak memory."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_no_tensor_outlives_its_call():
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
 def test_memory_of_a_gpu():
-    """torch's allocator counts every byte, so that a handful of calls shows a leak; 100 000 of the cheapest."""
+    """torch's allocator counts every byte, so a few calls show a leak. The cheapest op is called 100 000 times."""
     a, b = torch.randn(64, 64, device="cuda", requires_grad=True), torch.randn(64, 64, device="cuda")
 
     def step(level: int | None) -> None:
@@ -171,13 +171,13 @@ KEPT = []
     ids=["one byte", "an object", "an empty tensor"],
 )
 def test_the_meter_sees_a_leak(leak):
-    """The smallest that there are, in as few calls as the slowest test makes."""
+    """Tests the smallest possible leaks, in as few calls as the slowest test makes."""
     assert not keeps_nothing(leak, FEWEST)
     KEPT.clear()
 
 
 def test_the_meter_sees_what_one_of_the_ways_keeps(monkeypatch):
-    """A leak planted in the formula of the gradients that is in Python."""
+    """The leak is planted in the Python formula of the gradients."""
     formula = fastgemm._ops.gemm._gemm_gradients
     monkeypatch.setattr(
         fastgemm._ops.gemm, "_gemm_gradients", lambda *given: (KEPT.append(object()), formula(*given))[1]

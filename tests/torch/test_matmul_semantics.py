@@ -1,4 +1,4 @@
-"""torch.matmul's shape rules, and memory that out shares with an operand."""
+"""Tests torch.matmul's shape rules, and results that share memory with an operand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def matmul_shapes(draw):
 def test_shapes_and_values_equal_torch_matmul(shapes, with_out):
     a, b = (
         torch.randint(-9, 10, shape).double() for shape in shapes
-    )  # integers in float64: exact in any order
+    )  # integers in float64 are exact in any order
     expected = torch.matmul(a, b)
     out = torch.full_like(expected, torch.nan) if with_out else None
     result = fastgemm.matmul(a, b, out=out)
@@ -110,7 +110,7 @@ def test_out_must_not_overlap_an_operand_by_a_row_or_an_element(at):
 @pytest.mark.parametrize("kernel", ["torch", "cublaslt_1", None])
 @pytest.mark.parametrize("shape", [(1, 48, 96), (40, 9, 1), (3, 1, 48, 96), (3, 6, 7, 8)])
 def test_libraries_add_to_a_result_in_place(shape, kernel, device):
-    """Also for a result of one row: a library must not read it as a bias while it writes it."""
+    """This includes a result of one row. A library must not read the row as a bias while it writes it."""
     if device == "cpu" and kernel == "cublaslt_1":
         pytest.skip("cuBLASLt is for GPUs")
     *batch, m, k, n = shape

@@ -1,4 +1,4 @@
-"""torch modes that do not affect a product cost nothing: the product keeps its fast path."""
+"""Tests that a product keeps its fast path inside of torch modes that do not affect it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def both(*modes):
 
 
 def functions_called(call: Callable[[], Any]) -> list[str]:
-    """The functions of Python that a call runs."""
+    """The Python functions that a call runs."""
     call()
     seen: list[str] = []
     sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_name) if event == "call" else None)
@@ -114,13 +114,13 @@ def flags_as_before():
     + [(name, mode) for name in SHORT for mode in ("two", "autocast", "no_grad")],
 )
 def test_a_product_keeps_its_short_way(name, mode, monkeypatch):
-    """Inside a mode no more Python code runs than outside."""
+    """Inside a mode no more Python code may run than outside."""
     call = SHORT[name]
     allowed = set(functions_called(call))
-    monkeypatch.setattr(gemm.PRODUCT, "call", None)  # what the long way ends in
+    monkeypatch.setattr(gemm.PRODUCT, "call", None)  # the last function of the slow path
     with MODES[mode]():
         called = functions_called(call)
-    hooks = {"<lambda>"}  # those of saved tensors
+    hooks = {"<lambda>"}  # hooks of saved tensors
     assert set(called) <= allowed | hooks, called
 
 
@@ -160,7 +160,7 @@ def test_gradients_are_as_without():
 
 
 class Watching(TorchFunctionMode):
-    """A mode of a user's own, which may do anything."""
+    """A user's mode, which may do anything."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -1,4 +1,4 @@
-"""torch.profiler and NVTX: the op, and inside it the kernel that ran."""
+"""Tests torch.profiler and NVTX: they must show the op, and inside it the kernel that ran."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_ranges_lie_inside_their_ops():
 
 @every_device
 def test_one_range_a_launch():
-    """A batch of two dimensions that no kernel takes at once is several launches."""
+    """If no kernel takes a batch of two dimensions at once, there are several launches."""
     a, b = torch.randn(3, 2, 8, 8), torch.randn(2, 8, 8)
     assert len(kernels_that_ran(lambda: fastgemm.matmul(a[:, :, :4], b, level=3))) == 3
     b = b[0]
@@ -83,7 +83,7 @@ def test_the_gpu_timeline_shows_our_kernels():
         assert any("fastgemm" in name for name in on_gpu), on_gpu
 
 
-# An NVTX tool in miniature: prints each range that is pushed. NVTX finds it by NVTX_INJECTION64_PATH.
+# A minimal NVTX tool that prints each pushed range. NVTX finds it by NVTX_INJECTION64_PATH.
 LISTENER = r"""
 #include <cstdio>
 #include <nvtx3/nvToolsExt.h>

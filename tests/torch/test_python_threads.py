@@ -1,4 +1,4 @@
-"""Many Python threads: first calls that race, and the tuning cache under readers and writers."""
+"""Tests many Python threads: first calls at the same time, and readers and writers of the tuning cache."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ print(wrong)
 
 @every_device
 def test_the_first_calls_of_a_process_may_race(device):
-    """Tables, handles, attributes of kernels and scratch memory are made at first use, once."""
+    """The first use creates tables, handles, kernels' attributes and scratch memory. This must happen once."""
     for _ in range(2):
         done = run_forked(FIRST_CALLS.format(device=device))
         assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr[-2000:]
@@ -59,8 +59,8 @@ def test_the_first_calls_of_a_process_may_race(device):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="tensor maps of a GPU's driver")
 def test_a_thread_may_begin_with_a_tensor_map_cuda():
-    """CUDA's runtime makes its context current in a thread at the first call that needs it. Encoding a tensor
-    map does not do this, and with memory from torch's cache no other call comes before it."""
+    """CUDA's runtime makes its context current in a thread at the first call that needs it. Encoding a tensor map
+    does not do this. If memory comes from torch's cache, no other call comes before."""
     a = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     expected = fastgemm.matmul(a, a, kernel="wgmma_specialized").cpu()
     with ThreadPoolExecutor(1) as pool:
@@ -70,7 +70,7 @@ def test_a_thread_may_begin_with_a_tensor_map_cuda():
 
 @every_device
 def test_results_while_measurements_come_and_go(device):
-    """Threads multiply while others add to the tuning cache and clear it: the choice may change, values not."""
+    """Threads multiply while others fill and clear the tuning cache. Choices may change, but values must not."""
     a, b = torch.randn(40, 60), torch.randn(60, 20)
     exact = (a.double() @ b.double()).float()
     key = tuning.gemm_key(a, b)
@@ -82,7 +82,7 @@ def test_results_while_measurements_come_and_go(device):
         while not stop.is_set():
             tuning._remember(key, random.choice(names), tuning.environment(device))
             done += 1
-            time.sleep(1e-4)  # or this loop would keep the interpreter's lock to itself
+            time.sleep(1e-4)  # otherwise this loop would hold the interpreter's lock
             if done % 50 == 0:
                 tuning.clear_cache()
         return done
@@ -106,7 +106,7 @@ def test_results_while_measurements_come_and_go(device):
 
 
 def test_threads_that_tune_lose_nothing(tmp_path, monkeypatch):
-    """Each thread measures its own problems; all are saved to one file."""
+    """Each thread measures its own problems. One file must hold all results."""
     monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path))
 
     def tune(index: int) -> None:
@@ -136,7 +136,7 @@ def test_grad_mode_and_autocast_are_a_threads_own():
 
 
 def test_backward_from_many_threads():
-    """One graph each, one weight for all; gradients add up."""
+    """Each thread has a graph, and all share one weight, so gradients add up."""
     weight = torch.randn(6, 6, dtype=torch.float64, requires_grad=True)
     inputs = [torch.randn(5, 6, dtype=torch.float64) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -145,7 +145,7 @@ def test_backward_from_many_threads():
 
 
 def others_at_work(call) -> int:
-    """Steps that this thread takes while another one is inside ``call``."""
+    """The number of steps of this thread while another thread is inside ``call``."""
     inside: list[float] = []
 
     def work() -> None:
@@ -161,7 +161,7 @@ def others_at_work(call) -> int:
         time.sleep(1e-4)
     begin, end = inside
     assert end - begin > 0.05
-    # Before and after, the lock changes hands: late, where other work has the cores.
+    # Threads pass the lock on before and after the call, with a delay if other programs use the cores.
     quarter = (end - begin) / 4
     return sum(begin + quarter < step < end - quarter for step in steps)
 

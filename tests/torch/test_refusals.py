@@ -1,4 +1,4 @@
-"""What cannot work must raise: a silent wrong gradient, tangent or shape is worse than an error."""
+"""Tests that calls which cannot work raise an error, instead of a wrong gradient, tangent or shape."""
 
 import json
 
@@ -86,7 +86,7 @@ WRITES = {
 @every_device
 @pytest.mark.parametrize("name", WRITES)
 def test_an_inference_tensor_is_written_in_inference_mode_alone(name, device):
-    """Elsewhere nothing counts its versions, and torch refuses."""
+    """Outside of inference mode torch refuses it, because the tensor has no version counter."""
     write, out = WRITES[name], written()
     before = out.clone()
     with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
@@ -100,7 +100,7 @@ def test_an_inference_tensor_is_written_in_inference_mode_alone(name, device):
     write(written(mode=False))
 
 
-def test_vmap_does_not_lend_its_dimension():
+def test_vmaps_dimension_does_not_count_as_one_of_the_operand():
     with pytest.raises(ValueError, match="at least 2 dimensions"):
         torch.vmap(fastgemm.transpose)(torch.randn(3, 4))
     b = torch.randn(4, 5)

@@ -1,4 +1,4 @@
-"""Tensor subclasses, modes and layouts: honoured as torch.matmul honours them, or refused by name."""
+"""Tests tensor subclasses, modes and layouts: they behave as with torch.matmul, or an error names them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ each_call = pytest.mark.parametrize("function", CALLS, ids=lambda f: f.__name__)
 
 
 class Plain(Tensor):
-    """Inherits Tensor.__torch_function__: results become of its class."""
+    """Inherits Tensor.__torch_function__, so results have this class."""
 
 
 class Meters(Tensor):
-    """Overrides __torch_function__, and keeps what it saw."""
+    """Overrides __torch_function__, and records the calls."""
 
     seen: ClassVar[list[tuple[object, tuple[object, ...], dict[str, object]]]] = []
 
@@ -95,7 +95,7 @@ def test_an_override_may_refuse():
 
 
 class Doubled(Tensor):
-    """A tensor that is a pair of others and has no data of its own. It only has __torch_dispatch__."""
+    """A tensor that holds two others and has no data itself. It only has __torch_dispatch__."""
 
     @staticmethod
     def __new__(cls, low, high):
@@ -119,14 +119,14 @@ class Doubled(Tensor):
 
 @every_device
 def test_wrapper_subclasses_are_dispatched():
-    """Their memory must not be read: there is none."""
+    """Their memory must not be read, because there is none."""
     low, high, b = torch.randn(4, 5), torch.randn(4, 5), torch.randn(5, 3)
     a = Doubled(low, high)
     result = fastgemm.transpose(fastgemm.matmul(a, b, level=3))
     result = fastgemm.add(result, result, alpha=2.0)
     for half, source in zip(result.pair, (low, high), strict=True):
         torch.testing.assert_close(half, 3 * (source @ b).t(), rtol=1e-4, atol=1e-4)
-    assert isinstance(fastgemm.matmul(a, b.requires_grad_()), Doubled)  # by way of an autograd.Function
+    assert isinstance(fastgemm.matmul(a, b.requires_grad_()), Doubled)  # through an autograd.Function
 
 
 def test_a_dispatch_mode_sees_the_ops():
@@ -160,7 +160,7 @@ def test_parameters_and_buffers():
 
 @every_device
 def test_memory_formats():
-    """channels_last operands are read as they lie; results are contiguous, as torch.matmul's are."""
+    """channels_last operands are read in place. Results are contiguous, as with torch.matmul."""
     x = torch.randn(2, 3, 8, 6).to(memory_format=torch.channels_last)
     y = torch.randn(6, 5)
     result = fastgemm.matmul(x, y)
@@ -188,7 +188,7 @@ def test_lazy_negation_and_conjugation_are_resolved():
 
 @every_device
 def test_lazily_negated_and_conjugated_tensors_can_be_written():
-    """The result has the values of the view; the view's memory holds their negatives or conjugates."""
+    """The view has the values of the result. The view's memory holds their negatives or conjugates."""
     a, b = torch.randn(4, 5), torch.randn(5, 3)
     out = torch._neg_view(torch.empty(4, 3))
     assert fastgemm.matmul(a, b, out=out) is out

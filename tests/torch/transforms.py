@@ -1,4 +1,4 @@
-"""fastgemm's functions beside torch's, and torch.func's transforms of them, one inside the other."""
+"""Pairs of fastgemm's and torch's functions, and nested transforms of torch.func."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FUNCTIONS: dict[str, tuple[Function, Function, tuple[tuple[int, ...], ...]]] = {
 
 
 def squares(function: Function) -> Function:
-    """A scalar whose second derivatives do not vanish."""
+    """A scalar with nonzero second derivatives."""
     return lambda *x: function(*x).sin().square().sum()
 
 

@@ -1,4 +1,4 @@
-"""Calls with real tensors, and with meta and fake ones, which have no data."""
+"""Calls with real tensors, and with meta and fake tensors, which have no data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("real", "meta", "fake")
 
 @contextmanager
 def tensors(kind: str) -> Iterator[Make]:
-    """Gives what makes tensors of a kind, of zeros."""
+    """Yields a function that makes zero tensors of a kind."""
     if kind == "fake":
         with FakeTensorMode():
             yield lambda *shape: torch.zeros(shape)
@@ -33,6 +33,6 @@ def error_of(kind: str, call: Callable[[Make], object]) -> Exception | None:
 
 
 def raised(call: Callable[[Make], object]) -> dict[str, type[Exception] | None]:
-    """The type of what a call raises, by kind."""
+    """The type of a call's exception, by kind of tensor."""
     errors = {kind: error_of(kind, call) for kind in KINDS}
     return {kind: error and type(error) for kind, error in errors.items()}

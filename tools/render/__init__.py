@@ -1,5 +1,5 @@
-"""What the pages show, as data: modules that define blocks for the results files; spec.py, which makes
-Markdown of blocks; and pages.py, which knows on which pages they are.
+"""Describes as data what the pages show. Modules define blocks for the results files, spec.py turns blocks into
+Markdown, and pages.py knows on which pages they are.
 
 A new table needs an entry in the BLOCKS of a module, and the two markers with its name on a page.
 """

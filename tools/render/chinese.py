@@ -58,7 +58,7 @@ SENTENCES = [
     ),
     (
         r"Inside `fastgemm.patch\(\)`, models of the transformers library run (.*?) to (.*?) times as fast as by torch"
-        r"\. The most is (.*?): Llama prefill, (\d+) x (\d+) tokens \((\d+) layers of (\d+)\), (\w+), (.*?) ms by "
+        r"\. The largest speedup is (.*?): Llama prefill, (\d+) x (\d+) tokens \((\d+) layers of (\d+)\), (\w+), (.*?) ms by "
         r"torch\.",
         r"在 `fastgemm.patch()` 里，transformers 库的模型的速度是只用 torch 时的 \1 到 \2 倍。最高的 \3 倍是 Llama 的 "
         r"prefill（\6 层，宽 \7，\4 x \5 个 token，\8），只用 torch 时需要 \9 ms。",

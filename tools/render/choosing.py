@@ -122,8 +122,7 @@ def quality() -> str:
 
 
 def of_cpus() -> str:
-    """The same of products on CPUs, of which what they are chosen by knows nothing, and how they compare with
-    torch's."""
+    """The same for products on CPUs that were held out of the fit, and a comparison with torch's times."""
     lines = []
     for family, name in PROCESSORS.items():
         found = check_cpu_choices.held_out(family)

@@ -29,9 +29,9 @@ from .spec import (
 )
 
 LIMITS = (
-    "The limits are the GPU's. FMA peak: the rate of its multiply-add units at the clock that was measured "
-    "meanwhile. Tensor-core peak: the data sheet's rate. Plain read: a kernel that reads the larger operand and "
-    f"does nothing else, measured in the same run. {PLACE}"
+    "The limits are those of the GPU. FMA peak: the rate of its multiply-add units at the clock during the run. "
+    "Tensor-core peak: the data sheet's rate. Plain read: the rate of a kernel that only reads the larger "
+    f"operand, measured in the same run. {PLACE}"
 )
 
 
@@ -182,7 +182,7 @@ def _largest(report: Report) -> str:
     return SUSTAINED.text(select(report.results, shape=report.results[-1].shape))
 
 
-# What README begins with: a sentence, and a table of what a call without a level gains.
+# README begins with this sentence, and with a table of the speedups of level=None.
 SENTENCE = (
     "On an {device}, float32 products run at **{mean} times** the rate of cuBLAS at no lower accuracy "
     "(geometric mean of {count} problems from {least_size} to {most_size}; least {least}), and a float32 "
@@ -255,7 +255,7 @@ def _ordinary(grids: Reports) -> list[Group]:
 
 
 def _gains(reports: Reports, processors: Reports, grids: Reports) -> str:
-    """Where nothing is gained is one of the rows."""
+    """The speedups of level=None. The table also has rows without a gain."""
     moved = beside(
         select(reports["reference"].results, op="transpose", role="rung"), ("label", "dtype"), "kernel"
     )
@@ -321,7 +321,7 @@ BLOCKS: dict[str, Any] = {
     "gpu_weak_spots_sustained": Block(
         "weak_spots",
         SUSTAINED,
-        "Back to back: {method[back_to_back]}. Energy is what the GPU's counter says. {place}",
+        "Back to back: {method[back_to_back]}. Energy comes from the GPU's counter. {place}",
     ),
     "gpu_sweep": Block("sweep", _largest, "Step {method[step]}; {method[text]}. {place}", picture=POWER),
 }

@@ -43,7 +43,7 @@ def _beside_torch(words: dict[str, str], across: str, ways: dict[str, str], grou
 
 
 def _kept(report: Report) -> str:
-    """Which runs keep the bits of their rows, with ``--invariant``."""
+    """For runs with ``--invariant``: how many products have the same bits."""
     table = Table(
         [
             Column("model", "label"),
@@ -74,7 +74,7 @@ def _best(report: Report) -> str:
     return (
         f"Inside `fastgemm.patch()`, models of the transformers library run {ratio(least)} to "
         f"{ratio(most)} times "
-        f"as fast as by torch. The most is {ratio(most)}: {best.first.label}, {best.first.dtype}, "
+        f"as fast as by torch. The largest speedup is {ratio(most)}: {best.first.label}, {best.first.dtype}, "
         f"{milliseconds(best.get('torch').seconds.median)} ms by torch. {PLACE}"
     )
 

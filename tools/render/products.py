@@ -115,9 +115,9 @@ def _mean(name: str) -> Column:
 GRID = (
     "Ordinary products in 16 bits: sides that are powers of two, and the layers of ten models at 1 to 4096 "
     "tokens. NT has weights as `torch.nn.Linear` stores them. Calls are replayed from CUDA graphs with weights "
-    "that are not in the L2 cache. They do not depend on each other, and kernels may begin while the one before "
-    "ends. Eager calls are timed with the host. Means are geometric. The best is that of "
-    "torch, cuBLASLt's candidates, `level=None` and own kernels:"
+    "that are not in the L2 cache. They do not depend on each other, and a kernel may begin while the previous "
+    "one ends. Times of eager calls include the host's time. Means are geometric. The best is the fastest of "
+    "torch, cuBLASLt's candidates, `level=None` and fastgemm's kernels:"
 )
 BLOCKS = {
     "grid": Block(

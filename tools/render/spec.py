@@ -23,7 +23,7 @@ PLACE = "{place}"
 
 
 class Line:
-    """The rows of one problem, by what distinguishes them. Common fields are taken from the first row."""
+    """The rows of one problem, by a distinguishing field. Common fields are those of the first row."""
 
     def __init__(self, below: Line | None = None):
         self.rows: dict[str, Any] = {}

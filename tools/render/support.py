@@ -58,7 +58,7 @@ class Series:
     precision: str = "ieee"
 
     def taken(self, level: int, on_hopper_alone: bool) -> str:
-        """The rows that a level picks from; for float32 only rows of exactly this precision."""
+        """The rows among which a level chooses; for float32 only rows of exactly this precision."""
         precise = self.precision if level == 6 else "ieee"  # level 5 does not round float32 operands
         rows = [
             row

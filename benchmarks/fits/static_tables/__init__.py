@@ -1,6 +1,6 @@
-"""The tables that ``level=None`` reads, from measurements to C++: make_static_tables.py is the command.
+"""Makes the tables that ``level=None`` reads, from measurements to C++. The command is make_static_tables.py.
 
 grid          the problems that are measured
-series        timing every kernel that may be the fastest there
-generate      which kernel a point names, and the C++ source
+series        times every kernel that may be the fastest there
+generate      decides which kernel a point names, and writes the C++ source
 """

@@ -1,8 +1,8 @@
-"""Which kernel a measured point names, and the C++ source of the tables that ``level=None`` reads.
+"""Decides which kernel a measured point names, and writes the C++ source of the tables that ``level=None`` reads.
 
-make_static_tables.py measures the points. Noise must not decide: on a CPU an own kernel goes before torch,
-and a higher level before a lower one, when it is within 2 % of the fastest. On a GPU a point also says how fast
-each kernel was, which speaks for the sizes around it (csrc/core/static_tables.h has the rule).
+make_static_tables.py measures the points. Noise must not decide. So on a CPU, among kernels within 2 % of the
+fastest, an own kernel goes before torch, and a higher level before a lower one. On a GPU, a point also holds the
+speed of each kernel, which helps to choose at sizes around it (csrc/core/static_tables.h has the rule).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ OPS = ("gemm", "transpose", "add")
 CLOSE_ENOUGH = 0.98
 LIBRARIES = ("torch", "cublaslt_1")
 LAUNCH_BOUND, SHORT, HOST_GAIN = 8e-6, 30e-6, 0.4e-6  # seconds
-WORTH_LEAVING = (1.01, 1.02)  # the second for short calls, whose times are noisy
+WORTH_LEAVING = (1.01, 1.02)  # the second one is for short calls, because their times are noisy
 # As in core/static_tables.h.
 MOST_SPEEDS = 16
-NOT_TIMED = -159  # a third as fast as the library, from where a kernel is not timed to the end
+NOT_TIMED = -159  # a third as fast as the library: slower kernels are not timed to the end
 
 # A transpose moves bytes; one dtype stands for each width.
 BY_WIDTH = {
@@ -43,16 +43,16 @@ CPP_TYPES = ARITHMETIC_TYPES | {name: name for name in BY_WIDTH}
 
 
 def winner(samples: Interleaved, levels: dict[str, int], seconds: dict[str, float]) -> str:
-    """Of the kernels within 2 % of the fastest: an own one before torch, then the highest level."""
+    """Chooses among the kernels within 2 % of the fastest: an own one before torch, then the highest level."""
     fastest = min(seconds, key=seconds.__getitem__)
     close = [n for n in seconds if n == fastest or samples.speedup(n, over=fastest).median >= CLOSE_ENOUGH]
     return max(close, key=lambda name: (name != "torch", levels[name], -seconds[name]))
 
 
 def felt(point: Point) -> dict[str, float]:
-    """Seconds of the kernels as choices weigh them. A call that the GPU has done in LAUNCH_BOUND takes the host
-    about as long, and through torch some microseconds more. Calls that keep the GPU busy hide that, so that only a
-    part of it counts, HOST_GAIN: so much faster torch has to be there."""
+    """The times of the kernels, with the host's time considered. If the GPU needs less than LAUNCH_BOUND for a
+    call, the host needs about as long, and some microseconds more through torch. Calls that keep the GPU busy
+    hide most of the host's time. So torch's time grows by only a part of it, HOST_GAIN."""
     seconds = dict(point["seconds"])
     if "torch" in seconds and seconds["torch"] < LAUNCH_BOUND:
         seconds["torch"] += HOST_GAIN
@@ -60,10 +60,10 @@ def felt(point: Point) -> dict[str, float]:
 
 
 def gpu_winner(point: Point) -> str:
-    """The library, unless another kernel is worth leaving it at this very problem.
+    """The library, unless another kernel is clearly faster at this problem.
 
-    The library is torch. Where torch has no such product, or its flags let it round more than we do, cuBLASLt's
-    first candidate stands for it. Its others win by chance often, so that where both are close ours goes first.
+    The library is torch, or cuBLASLt's first candidate if torch has no such product or may round more than this
+    package. cuBLASLt's other candidates often win by chance, so an own kernel of about the same time goes first.
     """
     seconds = felt(point)
     library = next((name for name in LIBRARIES if name in seconds), None)
@@ -71,7 +71,7 @@ def gpu_winner(point: Point) -> str:
     own = [name for name in seconds if is_own(name)]
     ours = min(own, key=seconds.__getitem__, default=best)
     if library != "torch" and CLOSE_ENOUGH * seconds[ours] <= seconds[best]:
-        best = ours  # torch has no claim here
+        best = ours  # there is no time of torch
     elif library and seconds[library] / seconds[best] < WORTH_LEAVING[seconds[library] < SHORT]:
         return library
     return best
@@ -82,8 +82,8 @@ def is_own(kernel: str) -> bool:
 
 
 def gpu_columns(points: list[Point]) -> list[str]:
-    """The kernels whose speeds a table of a GPU holds: the libraries, then others that are faster somewhere, of
-    all or of our own."""
+    """The kernels whose speeds a GPU's table holds: the libraries, then kernels that are faster than these at some
+    point and are the fastest there, among all others or among own ones."""
     names = {name for point in points for name in point["seconds"]}
     first: Counter[str] = Counter()
     for point in points:
@@ -100,8 +100,8 @@ def gpu_columns(points: list[Point]) -> list[str]:
 
 
 def gpu_speeds(point: Point, columns: list[str]) -> list[int]:
-    """How fast these kernels are beside the library, in hundredths of an octave; beside the fastest one where no
-    library takes the problem."""
+    """The speeds of these kernels relative to the library, in hundredths of an octave. If no library takes the
+    problem, they are relative to the fastest kernel."""
     seconds = felt(point)
     base = next((seconds[name] for name in LIBRARIES if name in seconds), min(seconds.values()))
 
@@ -114,7 +114,7 @@ def gpu_speeds(point: Point, columns: list[str]) -> list[int]:
 
 
 def order(point: Point) -> tuple:
-    """gemm, transpose, add; within, dtypes by their place in the list of types, then sizes."""
+    """The sort key of a point: the op, then the dtype's place in the list of types, then sizes."""
     place = OPS.index(point["op"]), list(CPP_TYPES).index(point["dtype"])
     place += point.get("precision", ""), point["threads"]
     layout = point.get("a_transposed", False), point.get("b_transposed", False)
@@ -134,7 +134,7 @@ def cpp_row(p: Point, kernels: list[str], columns: list[str]) -> str:
 
 
 def cpp_table(name: str, model: str, points: list[Point]) -> tuple[str, str]:
-    """The points of one device, op, type and precision as C++: their array, and what the list of tables says."""
+    """The points of one device, op, type and precision as C++: their array, and their entry in the table list."""
     gpu = "kernel" not in points[0]
     columns = gpu_columns(points) if gpu else []
     winners = {p["kernel"] if "kernel" in p else gpu_winner(p) for p in points}
@@ -161,7 +161,7 @@ def generate(files: list[Path], root: Path) -> str:
             f"//   {path.relative_to(root)}: {env['device']}, torch {env['torch']}, {env['date'][:10]}"
         )
         model = env["gpu_model"] if env["device_type"] == "cuda" else env["cpu_model"]
-        # Products on a CPU are predicted (fit_cpu_costs.py).
+        # Products on a CPU are left out, because they are predicted (fit_cpu_costs.py).
         listed = [p for p in points if (p["op"], env["device_type"]) != ("gemm", "cpu")]
         for kind, found in groupby(sorted(listed, key=order), key=series):
             name = "k" + "".join(part.capitalize() for part in kind) + f"Of{index}"

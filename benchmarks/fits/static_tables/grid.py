@@ -11,7 +11,7 @@ from fastgemm.bench.problems import ARITHMETIC, LAYOUTS, Add, Gemm, Problem, Tra
 
 from .generate import BY_WIDTH
 
-# What is measured: (batch, m, n, k). Squares, few rows or columns, short and long K, odd sizes, batches.
+# Measured problems as (batch, m, n, k): squares, few rows or columns, short and long K, odd sizes, batches.
 SQUARES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 GEMM_GRID = [
     *((1, n, n, n) for n in SQUARES),
@@ -31,8 +31,8 @@ TRANSPOSE_GRID = [
 ADD_GRID = [(1, 1, n, 0) for n in (64, 1024, 16384, 1 << 18, 1 << 22, 1 << 25)] + [(1, 1000, 3001, 0)]
 GRIDS = {"gemm": GEMM_GRID, "transpose": TRANSPOSE_GRID, "add": ADD_GRID}
 
-# On a GPU: a fine lattice of tiny sizes, where a kernel is late by its launch; a coarse one of all others; and
-# sizes as chance has them, most of them odd, which costs libraries more than us.
+# On a GPU: a fine lattice of tiny sizes, where the launch dominates the time; a coarse lattice of all others; and
+# random sizes. Most random sizes are odd, which costs libraries more than this package.
 TINY = tuple(
     (1, m, n, k)
     for m in (1, 4, 16, 32, 64, 128)
@@ -59,7 +59,7 @@ CHANCES = [(1, log_uniform(8192), log_uniform(8192), log_uniform(8192)) for _ in
 
 Sizes = tuple[int, int, int, int]
 
-# Weights of a network, as rows and columns, with a few rows of activations before them or a few columns behind.
+# Weights of a network, as (rows, columns). They are the right operand of few rows or the left one of few columns.
 FEW = (1, 2, 4, 8, 16, 32, 64)
 WEIGHTS = ((1024, 1024), (4096, 4096), (8192, 8192), (11008, 4096), (4096, 11008), (8192, 28672))
 SKINNY = [
@@ -73,7 +73,7 @@ SKINNY = [
         for layout in ("NN", "NT")
     ),
 ]
-# A small result of a long sum.
+# Small results with long sums.
 LONG_K = [
     ((1, m, n, k), layout)
     for m, n, k in (
@@ -93,7 +93,7 @@ BATCHES = [
 
 
 def rectangles(count: int) -> list[tuple[Sizes, str]]:
-    """Batches of matrices of any proportions, half of them with sides in multiples of 32, as networks have."""
+    """Batches of matrices of any proportions. Half of them have sides that are multiples of 32, as in networks."""
     chance, turns = random.Random(1), itertools.cycle(LAYOUTS)
     found = []
     while len(found) < count:
@@ -107,7 +107,7 @@ def rectangles(count: int) -> list[tuple[Sizes, str]]:
     return found
 
 
-# Rows of A, of B, of the result, or of all of them that do not start at multiples of 16 bytes.
+# Rows of A, of B, of the result, or of all of them do not start at multiples of 16 bytes.
 ODD = [
     ((1, *sizes), layout)
     for n in (256, 512, 1024, 2048, 4096)
@@ -117,7 +117,7 @@ ODD = [
 
 
 def in_turns(grid: list[Sizes]) -> list[tuple[Sizes, str]]:
-    """Squares from 256 up in every layout, the others in one: by their work, the layouts take turns."""
+    """Squares from 256 up in every layout. Other sizes have one layout; layouts alternate in the order of work."""
     turns = itertools.cycle(LAYOUTS)
     found = []
     for sizes in sorted(grid, key=lambda sizes: work_of("gemm", sizes)):
@@ -161,7 +161,7 @@ def dtypes_of(op: str) -> dict[str, torch.dtype]:
 
 
 def grid_of(op: str, device: str, parts: list[str] | None = None) -> list[tuple[Sizes, str]]:
-    """What to measure, from little work to much: sizes and layout."""
+    """The sizes and layouts to measure, from little work to much."""
     if (op, device) == ("gemm", "cuda"):
         named = gpu_parts()
         grid = list(dict.fromkeys(point for part in parts or PARTS for point in named[part]))

@@ -1,4 +1,4 @@
-"""Timing every kernel that may be the fastest at the points of the static tables."""
+"""Times every kernel that may be the fastest at the points of the static tables."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .grid import Sizes, dtypes_of, grid_of, problem_at, work_of
 
 TENSOR_CORES = 6  # the level
 LOWEST_LEVEL = {"cpu": 4, "cuda": 2}
-SLOW = {"cpu": 0.1, "cuda": 0.0005}  # seconds from which a kernel far behind is left out
-HOPELESS = 3  # times as slow as the fastest in its first samples: no more follow
-# cuBLASLt's other candidates gain nothing in long calls, which take seconds to time.
+SLOW = {"cpu": 0.1, "cuda": 0.0005}  # a far slower kernel that takes at least these seconds is left out
+HOPELESS = 3  # a kernel this many times as slow as the fastest in its first samples gets no more
+# cuBLASLt's other candidates gain nothing in long calls, and long calls take seconds to time.
 OTHER_CANDIDATES, LONG = ("cublaslt_2", "cublaslt_3", "cublaslt_4"), 0.005
-YARDSTICKS = ("torch", "cublaslt_1")  # what kernels that are measured alone are measured beside
-SUPERSEDED = ("wmma", "wgmma")  # rungs of level 6 that a later one does everything better than
-# Precisions of own kernels alone are timed together with IEEE, whose kernels may serve them as well.
+YARDSTICKS = ("torch", "cublaslt_1")  # measured beside kernels that are otherwise measured alone
+SUPERSEDED = ("wmma", "wgmma")  # a later rung of level 6 is faster than these at every problem
+# Only own kernels have these precisions. They are timed together with IEEE kernels, which may serve them, too.
 BESIDE_IEEE = ("bf16x3", "fp16x3")
 
 
 def candidates_of(op: str, device: str, dtype: torch.dtype, precision: str | None) -> list[KernelInfo]:
-    """The rungs that may win. A kernel of IEEE precision satisfies every request of float32; the planes of bf16x3
+    """The rungs that may win. A kernel of IEEE precision is accurate enough for every precision of float32. bf16x3
     and fp16x3 are timed beside it (BESIDE_IEEE)."""
     rows = [row for row in kernels(op, device, dtype) if row.role == "rung" and row.available]
     rows = [row for row in rows if row.level >= LOWEST_LEVEL[device] and row.name not in SUPERSEDED]
@@ -45,7 +45,7 @@ def candidates_of(op: str, device: str, dtype: torch.dtype, precision: str | Non
 class Series:
     """The points of one op, dtype, precision and thread count, measured from little work to much.
 
-    A kernel that is HOPELESS, by its best rate so far or on a GPU by its first samples, is left out.
+    A kernel that is HOPELESS by its best rate so far is left out. On a GPU its first samples decide, too.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Series:
         self.rates: dict[str, float] = {}
 
     def _hopeless(self, seconds: dict[str, float], least: float = 0.0) -> set[str]:
-        """Kernels of more than ``least`` seconds and HOPELESS times those of the fastest one that is no less
-        precise. The libraries stay on a GPU: there the others' speeds are told beside theirs."""
+        """Kernels that take at least ``least`` seconds, and HOPELESS times as long as the fastest kernel of usual
+        precision. On a GPU the libraries stay, because speeds are relative to theirs."""
         split = {row.name for row in self.candidates if row.precision in BESIDE_IEEE}
         usual = min((spent for name, spent in seconds.items() if name not in split), default=math.inf)
         kept = LIBRARIES if self.session.device == "cuda" else ()
@@ -95,7 +95,7 @@ class Series:
         return instance.ours(kernel=row.name)
 
     def _takes(self, call: Call) -> bool:
-        """Whether the kernel takes the problem; only libraries on a GPU may refuse one."""
+        """Whether the kernel takes the problem. Only libraries on a GPU may refuse it."""
         if self.session.device == "cpu":
             return True
         try:
@@ -107,7 +107,7 @@ class Series:
         return True
 
     def _time(self, calls: dict[str, Call]) -> Interleaved:
-        """On a GPU without those that are hopeless from the start."""
+        """Times the calls. On a GPU, kernels that are hopeless from the start are left out."""
         first: dict[str, float] = {}
         if self.session.device == "cuda":
             sample = self.session.timer.sample
@@ -125,7 +125,7 @@ class Series:
         return interleave(calls, estimates={name: first[name] for name in calls if name in first}, **options)
 
     def measure(self, sizes: Sizes, layout: str = "NN") -> list[Point]:
-        """The point, in each precision that its kernels have; none where even the fastest would take too long."""
+        """The point in each precision of its kernels. Empty if even the fastest kernel would take too long."""
         problem = problem_at(self.op, sizes, layout, self.dtype, self.precision)
         instance = instantiate(problem, device=self.session.device)
         calls = self._calls(instance)
@@ -147,7 +147,7 @@ class Series:
         return [point | found for found in self._by_precision(rounded)]
 
     def _by_precision(self, seconds: dict[str, float]) -> Iterator[Point]:
-        """What belongs into the point of each precision; torch has none of the split ones."""
+        """The kernels' times for the point of each precision. torch has no split precision."""
         of = {row.name: row.precision for row in self.candidates}
         split = [precision for precision in BESIDE_IEEE if precision in of.values()]
         named = {"precision": self.precision} if self.precision else {}
@@ -160,7 +160,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to measure. ``dtypes``: names of types, and of precisions of float32; ``kernels``: None for all."""
+    """What to measure. ``dtypes``: names of types and of precisions of float32. ``kernels``: None for all."""
 
     ops: list[str]
     dtypes: list[str] | None
@@ -184,7 +184,7 @@ class Wanted:
 
 
 def measure(wanted: Wanted, budget: float, slowest: float, limit: float = math.inf) -> list[Point]:
-    """All points, or as many as ``limit`` seconds allow: then a series ends early, and later ones are missing."""
+    """All points. After ``limit`` seconds the current series ends early, and later series are missing."""
     points, start = [], time.monotonic()
     with Session(wanted.device) as session:
         for op, name, precision, count in wanted.series():

@@ -1,4 +1,4 @@
-"""What the study compares: float32 products of the library, and the kernels of this package by precision."""
+"""The contenders: float32 products of the library, and this package's kernels of each precision."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LEVEL = "level="
 
 @dataclass(frozen=True)
 class Contender:
-    """A float32 product: ``kernel`` is a row of the table, ``"level=6"`` for what that level takes, or
-    torch.matmul in torch's precision of that name."""
+    """A float32 product. ``kernel`` is a row of the table, ``"level=6"`` for that level's choice, or torch.matmul
+    with torch's precision of that name."""
 
     kernel: str
     precision: str = "ieee"
@@ -27,7 +27,7 @@ class Contender:
         return self.kernel == LIBRARY
 
     def takes(self, a: Tensor, b: Tensor) -> bool:
-        """Whether its row does not reject this product: bf16x6 rejects short sums."""
+        """Whether the kernel takes this product. bf16x6, for example, rejects short sums."""
         try:
             self(a, b)
         except RuntimeError as refusal:
@@ -51,10 +51,10 @@ BASELINE = Contender(LIBRARY)
 
 
 def contenders(device: str, more: tuple[str, ...] = ()) -> list[Contender]:
-    """The library, what level 6 takes, every kernel of level 6 that claims IEEE accuracy beside the one that
-    computes in float32, and the fastest of each other precision; ``more`` names kernels that take part besides.
+    """The library, level 6, a kernel that computes in float32, every kernel of level 6 that claims IEEE accuracy,
+    and the fastest kernel of each other precision. ``more`` names further kernels.
 
-    On a CPU all products are IEEE ones, and level 5 sums in the order of level 6.
+    On a CPU all products have IEEE accuracy, and level 5 sums in the same order as level 6.
     """
     table = {row.name: row for row in kernels("gemm", device, torch.float32)}
 
@@ -76,6 +76,6 @@ def contenders(device: str, more: tuple[str, ...] = ()) -> list[Contender]:
 
 
 def integer_kernels(device: str) -> list[str]:
-    """The own rungs of int32 products, from level 5 up."""
+    """The rungs of int32 products at levels 5 and 6."""
     rows = kernels("gemm", device, torch.int32)
     return [row.name for row in rows if row.available and row.role == "rung" and row.level in (5, 6)]

@@ -1,4 +1,4 @@
-"""Distributions of operands, by name, each with what it is for."""
+"""Distributions of operands, by name, each with a description."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor
 
 Shape = tuple[int, int, int]  # m, n, k
 Operands = tuple[Tensor, Tensor]
-CANCELLATION = 2.0**-10  # what is left of each product of cancelling operands
+CANCELLATION = 2.0**-10  # the part of each product that does not cancel
 SPIKE = 2.0**40
 
 
 class Draw:
-    """Random numbers of one generator, so that a seed gives the same study again."""
+    """Random numbers from one generator, so that a seed repeats the whole study."""
 
     def __init__(self, device: str, seed: int):
         self.device = device

@@ -1,4 +1,4 @@
-"""Pictures of the study: a panel for each distribution, errors or their ratios against K."""
+"""Pictures of the study. Each distribution has a panel that shows errors, or ratios of errors, against K."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart with any colour vision; markers besides, and dashes for the library.
+# The colours of Okabe and Ito, which colour-blind readers can distinguish, with markers. The library is dashed.
 LIBRARY_STYLE = {"color": "#000000", "linestyle": "--", "marker": "None"}
 STYLES = {
     "ieee": [
@@ -28,18 +28,18 @@ STYLES = {
     "bf16x3": [{"color": "#D55E00", "marker": "v"}],
     "tf32": [{"color": "#CC79A7", "marker": "D"}],
 }
-# Of kernels that have no style of their own, in their order: greys, told apart by their symbols.
+# Styles for further kernels: greys with different markers.
 MORE = [
     {"color": grey, "marker": marker}
     for marker, grey in zip("x*<>hdp1", ("#7f7f7f", "#4d4d4d", "#a0a0a0", "#666666") * 2, strict=True)
 ]
-FIRST = ("level=6", "bf16x6", "bf16x6_fused")  # to be given a style of their own
+FIRST = ("level=6", "bf16x6", "bf16x6_fused")  # these get the styles above first
 TITLES = {
     "normwise": "Normwise error, ||C - ref|| / ||ref||",
     "componentwise": "Componentwise error, max |C - ref| / (|A||B|)",
 }
 GREY = "#555555"
-LOWEST_RATIO, HIGHEST_RATIO = 0.02, 6  # of pictures: what lies below or above is a number
+LOWEST_RATIO, HIGHEST_RATIO = 0.02, 6  # limits of the pictures; values outside are shown as numbers
 
 
 def _styles(study: Study) -> dict[tuple[str, str], dict[str, str]]:
@@ -85,7 +85,7 @@ def _panels(report: AccuracyReport) -> tuple[Figure, dict[str, Axes], Study]:
 
 
 def _legend(figure: Figure, axis: Axes, study: Study, title: str, columns: int) -> None:
-    """Above the panels, under the figure's title."""
+    """Draws the legend above the panels and below the figure's title."""
     m, n = study.sizes[0]
     handles, labels = axis.get_legend_handles_labels()
     figure.legend(
@@ -102,7 +102,7 @@ def _legend(figure: Figure, axis: Axes, study: Study, title: str, columns: int) 
 
 
 def error_figure(report: AccuracyReport, measure: str) -> Figure:
-    """Errors of all contenders."""
+    """Draws the errors of all contenders."""
     figure, panels, study = _panels(report)
     styles = _styles(study)
     for distribution, axis in panels.items():
@@ -124,7 +124,7 @@ def error_figure(report: AccuracyReport, measure: str) -> Figure:
 def _note_what_is_outside(
     axis: Axes, report: AccuracyReport, ratios: dict[tuple[str, str], list[float]]
 ) -> None:
-    """Names contenders whose lines lie above the panel, or leave it below."""
+    """Names contenders whose lines are above the panel or partly below it."""
     above = [
         f"{name(report, *contender)}: {min(values):.0f} to {max(values):.0f}"
         for contender, values in ratios.items()
@@ -140,7 +140,7 @@ def _note_what_is_outside(
 
 
 def ratio_figure(report: AccuracyReport) -> Figure:
-    """Errors in units of the library's, of what is about as accurate."""
+    """Draws errors in units of the library's, for contenders that are about as accurate."""
     from matplotlib import ticker
 
     figure, panels, study = _panels(report)

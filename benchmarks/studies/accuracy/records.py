@@ -25,7 +25,7 @@ class Error:
     precision: str
     normwise: float  # |C - ref| / |ref| in Frobenius norms
     componentwise: float  # the largest |C - ref| / (|A| |B|)
-    of_bound: float  # componentwise, in units of what its precision promises
+    of_bound: float  # componentwise, in units of the bound that its precision promises
     repeats: bool = True  # whether a second call gave the same bits
 
     @property
@@ -34,7 +34,7 @@ class Error:
 
     @property
     def right(self) -> bool:
-        """What a kernel promises under "ieee" holds for all data; other precisions have ranges."""
+        """A kernel's promise for "ieee" holds for all data. Other precisions promise it only in a range."""
         promised = self.precision == "ieee" and not self.is_library
         return self.repeats and (self.of_bound <= 1 or not promised)
 
@@ -45,7 +45,7 @@ class Error:
 
 @dataclass(frozen=True)
 class SpecialValue:
-    """Whether a product of unusual operands is what float32 arithmetic makes of them."""
+    """Whether a product of unusual operands has the result of float32 arithmetic."""
 
     case: str
     kernel: str
@@ -60,7 +60,7 @@ class SpecialValue:
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """An int32 product of numbers from the whole range, against the exact one modulo 2^32."""
+    """An int32 product of numbers from the whole range, compared with the exact product modulo 2^32."""
 
     kernel: str
     m: int
@@ -90,7 +90,7 @@ class AccuracyReport(Report):
         return bool(self.results)
 
     def wrong_lines(self) -> list[str]:
-        """What makes the report wrong, a line each."""
+        """A line for each wrong result in the report."""
         errors = [
             f"{row.kernel}, {row.distribution} {row.m}x{row.n}x{row.k}: {row.message}"
             for row in self.results
@@ -113,7 +113,7 @@ class AccuracyReport(Report):
         return as_text(self._head(), tables, raw)
 
 
-# What the rows of each table are, and which of their fields are the problem.
+# The type of each table's rows, and the fields that describe the problem.
 TABLES: dict[str, tuple[type, tuple[str, ...]]] = {
     "results": (Error, ("distribution", "m", "n", "k", "threads")),
     "special": (SpecialValue, ("case",)),

@@ -1,4 +1,4 @@
-"""Whether products of unusual numbers are what float32 arithmetic makes of them, and int32 products exact."""
+"""Checks that products of unusual numbers have the results of float32 arithmetic, and that int32 is exact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def not_a_number(draw: Draw) -> Operands:
 
 
 def infinity(draw: Draw) -> Operands:
-    """Also infinity times zero, and infinities of both signs in one sum."""
+    """Infinities, also infinity times zero, and infinities of both signs in one sum."""
     a, b = _normal(draw)
     a[2, 5], a[140, 99], b[50, 100] = math.inf, -math.inf, math.inf
     a[7, 1], a[7, 2] = math.inf, -math.inf
@@ -41,7 +41,7 @@ def infinity(draw: Draw) -> Operands:
 
 
 def largest(draw: Draw) -> Operands:
-    """3.4e38 rounds to infinity in bf16 and tf32; its products here are finite."""
+    """3.4e38 rounds to infinity in bf16 and tf32, but the exact results here are finite."""
     a, b = _normal(draw)
     a[4, 9], a[149, 0] = 3.4e38, -FLOAT32.max
     b[9], b[0] = b[9] * 2.0**-20, b[0] * 2.0**-20
@@ -50,7 +50,7 @@ def largest(draw: Draw) -> Operands:
 
 
 def overflow(draw: Draw) -> Operands:
-    """Sums beyond the range: infinite, of either sign."""
+    """Sums outside of float32's range, which become infinity of either sign."""
     a, b = draw.uniform(SHAPE[0], SHAPE[2]) + 0.5, draw.uniform(SHAPE[2], SHAPE[1]) + 0.5
     a[::3] *= 1e25
     b[:, ::2] *= -1e25
@@ -58,7 +58,7 @@ def overflow(draw: Draw) -> Operands:
 
 
 def subnormal_operands(draw: Draw) -> Operands:
-    """Rows around 1e-40, of 17 bits and fewer, times columns that bring the sums back."""
+    """Rows of subnormal numbers around 1e-40, of at most 17 bits, times large columns: sums are in range again."""
     a, b = _normal(draw)
     a[::2] *= 1e-40
     b[:, ::3] *= 1e20
@@ -73,7 +73,7 @@ def subnormal_results(draw: Draw) -> Operands:
 
 
 def spike(draw: Draw) -> Operands:
-    """Rows with one number of 2^60 that meets zeros: the others decide the result."""
+    """Rows with one number of 2^60 that is multiplied by zeros. The other numbers decide the result."""
     a, b = _normal(draw)
     a[:, 30] = 2.0**60
     b[30] = 0
@@ -81,8 +81,8 @@ def spike(draw: Draw) -> Operands:
 
 
 def small_beside_large(draw: Draw) -> Operands:
-    """In rows of A numbers of 1e-36 and 1e-40 beside such of 1 and 1e35, in columns of B the same; the large ones
-    meet zeros, the small ones bring sums of 1e-6 or so."""
+    """Rows of A hold numbers of 1e-36 and 1e-40 beside numbers of 1 and 1e35, and so do columns of B. The large
+    numbers are multiplied by zeros; the small ones give sums of about 1e-6."""
     a, b = _normal(draw)
     of_a, of_b = slice(0, 30), slice(30, 60)  # along k
     a[:, of_a], b[of_a] = a[:, of_a] * 1e-36, b[of_a] * 1e30
@@ -90,7 +90,7 @@ def small_beside_large(draw: Draw) -> Operands:
     a[:, of_b], b[of_b] = a[:, of_b] * 1e30, b[of_b] * 1e-36
     a[::2, of_b], b[of_b, ::4] = a[::2, of_b] * 1e4, b[of_b, ::4] * 1e-4
     a[:, 60:80], b[80:] = 0, 0
-    a[5::50, 99], b[79, 7::70] = 1e35, 1e35  # so large that no power of two makes room for both ends
+    a[5::50, 99], b[79, 7::70] = 1e35, 1e35  # no power of two can scale both ends into the range
     return a, b
 
 
@@ -115,7 +115,7 @@ CASES: dict[str, Callable[[Draw], Operands]] = {
 
 
 def wrong_elements(result: Tensor, a: Tensor, b: Tensor, product_error: float) -> int:
-    """Elements that are not the exact ones to within the bound; what is not finite must be so exactly."""
+    """The number of elements that exceed the error bound. Exact values that are not finite must be matched."""
     k = a.shape[1]
     value, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     relative = 2 * UNIT_ROUNDOFF * (math.sqrt(k) + 3) + product_error
@@ -139,7 +139,7 @@ def run_special(draw: Draw, rivals: Sequence[Contender]) -> list[SpecialValue]:
 
 
 def run_integers(draw: Draw, kernels: Sequence[str], shapes: Sequence[Shape]) -> list[IntegerProduct]:
-    """On numbers from the whole range, and its ends."""
+    """Checks products of numbers from the whole range, including its ends."""
     found = []
     for m, n, k in shapes:
         a, b = draw.integers(m, k), draw.integers(k, n)

@@ -3,12 +3,12 @@
 Two measures of C, the result, against ref:
 
     normwise         ||C - ref|| / ||ref||, Frobenius norms: how good the matrix is as a whole
-    componentwise    the largest |C - ref| / (|A| |B|): how good the worst element is, in units of what any
-                     rounding of its own terms can do to it
+    componentwise    the largest |C - ref| / (|A| |B|): how good the worst element is, relative to the sum of
+                     the magnitudes of its terms
 
-The reference is computed in float64 on the same device. Products of two float32 numbers are exact there, and its
-sums round 2^29 times finer than float32's; that this is enough is measured too, by summing over K in the
-opposite order (``summary["reference_error"]``, as a share of the least error of any contender).
+The reference is computed in float64 on the same device. It holds products of two float32 numbers exactly, and its
+sums round 2^29 times finer than float32's. The study also measures the error of the reference, by summing over K
+in the opposite order (``summary["reference_error"]``, as a share of the least error of any contender).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .special import run_integers, run_special
 DEPTHS = (40, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 UNIT_ROUNDOFF = 2.0**-24
 
-# Whole tiles and a last column of partial ones, at every K; nothing that is a multiple of anything; enough tiles
-# that a library has no reason to split K, whose parts it would sum separately; and so few rows that it does.
+# SIZES: whole tiles and a last column of partial ones, at every K. ODD_SIZES: multiples of no tile. LARGE: so many
+# tiles that a library does not split K. NARROW: so few rows that it splits K and sums the parts separately.
 SIZES = {"cuda": (768, 1024), "cpu": (96, 128)}
 ODD_SIZES = {"cuda": (333, 517), "cpu": (67, 93)}
 LARGE = tuple((4096, 3072, k) for k in (512, 4096, 16384))
@@ -49,7 +49,7 @@ def default_shapes(device: str) -> list[Shape]:
 
 
 def integer_shapes(shapes: Sequence[Shape], device: str) -> list[Shape]:
-    """Of the shapes of the study, those that int32 products are checked at."""
+    """The shapes of the study at which int32 products are checked."""
     default = shapes == default_shapes(device)
     return (
         [s for s in shapes if s[2] in INTEGER_DEPTHS or s[2] + 1 in INTEGER_DEPTHS]
@@ -59,18 +59,18 @@ def integer_shapes(shapes: Sequence[Shape], device: str) -> list[Shape]:
 
 
 def bound(precision: str, k: int) -> float:
-    """Of the componentwise error: rounding errors being as good as random, as the tests have it."""
+    """The bound of the componentwise error. As in the tests, it assumes nearly random rounding errors."""
     return 2 * UNIT_ROUNDOFF * (math.sqrt(k) + 3) + PRODUCT_ERROR[precision]
 
 
 def _rounded(value: float) -> float:
-    """To the digits that mean something."""
+    """Rounds to the significant digits."""
     return float(f"{value:.4g}")
 
 
 @dataclass
 class _Sums:
-    """Squares of a contender's error and of the reference, and the worst component, over trials."""
+    """Sums of squares of a contender's error and of the reference, and the worst element's error, over trials."""
 
     error: float = 0.0
     norm: float = 0.0
@@ -81,7 +81,7 @@ class _Sums:
         difference = result.double().sub_(value)
         self.error += float(difference.square().sum())
         self.norm += float(value.square().sum())
-        relative = float(difference.abs_().div_(scale).max())  # a NaN comes through
+        relative = float(difference.abs_().div_(scale).max())  # max() passes a NaN on
         self.worst = max(self.worst, math.inf if math.isnan(relative) else relative)
 
     @property
@@ -92,7 +92,7 @@ class _Sums:
 
 @dataclass
 class Case:
-    """A distribution and a shape: the sums of every contender."""
+    """The sums of every contender for one distribution and shape."""
 
     distribution: str
     shape: Shape
@@ -100,7 +100,7 @@ class Case:
     reference_error: float = 0.0  # componentwise
 
     def run(self, draw: Draw, by_columns: bool = False) -> None:
-        """One more trial; B may be stored by columns."""
+        """Runs one more trial. B may be stored by columns."""
         make, _ = DISTRIBUTIONS[self.distribution]
         a, b = make(draw, *self.shape)
         if by_columns:
@@ -129,7 +129,7 @@ class Case:
 
     @property
     def reference_share(self) -> float:
-        """The reference's own error, in that of the most accurate contender."""
+        """The reference's own error, in units of the most accurate contender's error."""
         least = min((sums.worst for sums in self.sums.values() if sums.worst), default=math.inf)
         return self.reference_error / least
 
@@ -145,17 +145,17 @@ def run_accuracy(
     threads: int | None = None,
     progress: Progress = lambda text, share: None,
 ) -> AccuracyReport:
-    """The whole study.
+    """Runs the whole study.
 
     Args:
         device: ``"cpu"`` or ``"cuda"``.
         shapes: (m, n, k) of the products; default: those of the published tables.
-        seed: of all data.
-        rivals: what is compared, the library first; default: ``contenders(device)``.
+        seed: the seed of all data.
+        rivals: the contenders, the library first; default: ``contenders(device)``.
         integers: kernels of int32 that must be exact; default: ``integer_kernels(device)``.
         trials: draws of each distribution and shape.
-        threads: of torch on a CPU.
-        progress: receives what is being done and which share of it is.
+        threads: torch's threads on a CPU.
+        progress: receives the current step and the share that is done.
     """
     shapes = list(shapes) or default_shapes(device)
     rivals = list(contenders(device) if rivals is None else rivals)

@@ -23,8 +23,8 @@ def _multiple(value: float) -> str:
 
 
 def _worst_table(report: AccuracyReport, study: Study) -> ByWidth:
-    """A row for each distribution and contender: worst errors over all shapes, and worst ratios. In a narrow
-    terminal two, with the errors in the second."""
+    """A row for each distribution and contender, with the worst errors and the worst ratios over all shapes. In a
+    narrow terminal there are two rows, with the errors in the second."""
     wide = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for title in ("distribution", "product", "precision"):
         wide.add_column(title, no_wrap=True)
@@ -77,4 +77,4 @@ def show(report: AccuracyReport) -> None:
         exact = "exact" if not row.wrong else f"[red]{row.wrong} elements wrong[/]"
         out.print(f"int32 {row.m}x{row.n}x{row.k}, {row.kernel}: {exact}")
     share = report.summary["reference_error"]
-    out.print(f"the float64 reference errs by at most {share:.0e} of any error above", style="dim")
+    out.print(f"the error of the float64 reference is at most {share:.0e} of any error above", style="dim")

@@ -1,10 +1,10 @@
-"""What a user of torch would pick instead of this library, measured beside it: the preset peers of run.py.
+"""Compares this library with what users of torch could use instead. This is the preset peers of run.py.
 
-contenders     which products are compared, and by what
-prepared       a contender made ready to be called; what cannot run says why
+contenders     the products, and the contenders for each
+prepared       a contender that is ready to be called; one that cannot run says why
 own            this library, torch.matmul and torch.compile; vendor: cuBLAS' emulated modes
 with_triton    a plain autotuned kernel (triton_kernel); with_jax: JAX's dot algorithms
-study          set-up, check and time of all of them, in one process; table: what is printed of it
+study          sets up, checks and times all of them in one process; table: the printed table
 """
 
 from .contenders import PRESET

@@ -1,4 +1,4 @@
-"""Which products are compared, and by what."""
+"""The products to compare, and the contenders for each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ PRESET = "peers"
 FP64, FP32, BF16 = torch.float64, torch.float32, torch.bfloat16
 FASTGEMM, MATMUL, COMPILE = "fastgemm", "torch.matmul", "torch.compile"
 TRITON, JAX, CUBLAS = "Triton", "JAX", "cublasGemmEx"
-EAGER = ", eager"  # after an emulated mode of cuBLAS: wherever it can emulate
+EAGER = ", eager"  # suffix of an emulated mode of cuBLAS: emulate wherever possible
 DEFAULT = "default"
-GROUPS = ("float32", "float32, one row", "float64", "bfloat16", "bfloat16, odd sizes")  # as they are shown
+GROUPS = ("float32", "float32, one row", "float64", "bfloat16", "bfloat16, odd sizes")  # as in the table
 MODE = "max-autotune"
-# JAX's names of dot algorithms, and the precision by which their results are checked.
+# JAX's names of dot algorithms, and the precision whose bound their results must obey.
 DOT_ALGORITHMS = {
     "F32_F32_F32": "ieee",
     "TF32_TF32_F32_X3": "tf32x3",
@@ -23,18 +23,18 @@ DOT_ALGORITHMS = {
     "BF16_BF16_F32_X6": "bf16x6",
     "BF16_BF16_F32_X9": "bf16x9",
 }
-INPUT_PRECISIONS = ("ieee", "tf32x3", "bf16x3", "bf16x6")  # of Triton's dot
+INPUT_PRECISIONS = ("ieee", "tf32x3", "bf16x3", "bf16x6")  # precisions of Triton's dot
 OWN_PRECISIONS = ("bf16x6", "fp16x3", "bf16x3", "tf32")
 
 
 @dataclass(frozen=True)
 class Contender:
-    """``asked``: how the product is asked for. ``precision``: by which it is checked; None where its type says."""
+    """``asked``: the requested mode. ``precision``: decides the error bound; None: the type decides it."""
 
     product: str
     asked: str = DEFAULT
     precision: str | None = None
-    level: int | None = None  # of this library
+    level: int | None = None  # a level of this library
 
     @property
     def is_baseline(self) -> bool:
@@ -67,7 +67,7 @@ def _float32() -> list[Contender]:
 
 
 def contenders(problem: Gemm) -> list[Contender]:
-    """The baseline first, what takes long to set up last."""
+    """The baseline comes first, and contenders with a long set-up come last."""
     if problem.dtype == FP64:
         emulated = (Contender(CUBLAS, f"64F_EMULATED_FIXEDPOINT{how}") for how in ("", EAGER))
         return [Contender(MATMUL), *_own(), *emulated]
@@ -82,7 +82,7 @@ def contenders(problem: Gemm) -> list[Contender]:
 
 
 def problems() -> list[tuple[str, Gemm]]:
-    """Groups and products in the order of measurement: set-up may run out of time, what says most comes first."""
+    """Groups and products in the order of measurement. The most important come first, as time may run out."""
     return [
         *(("bfloat16, odd sizes", Gemm(4095, 4093, 4097, BF16, layout)) for layout in ("NN", "NT")),
         ("float32, one row", Gemm(1, 8192, 8192, FP32, "NT")),

@@ -14,12 +14,12 @@ from torch import Tensor
 from .contenders import Contender
 from .prepared import Prepared
 
-# Not the mode with CUDA graphs: it copies every operand into a graph's own, which a product of one row would show.
+# Without CUDA graphs, because they copy every operand into the graph's memory, which slows down products of a row.
 MODE = "max-autotune-no-cudagraphs"
 
 
 def _in_precision(instance: Instance, contender: Contender) -> dict[str, Any]:
-    """torch's settings are left alone where they are IEEE float32 already."""
+    """Sets torch's precision for tf32. Otherwise it stays, because it is IEEE float32 already."""
     if contender.precision != "tf32" or instance.device == "cpu":
         return {}
     return {"inside": partial(torch_precision, replace(instance.problem, precision="tf32"))}
@@ -43,10 +43,10 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
 
 
 def compiled(contender: Contender, instance: Instance) -> Prepared:
-    """Compiles at once. Its result is a new tensor each time."""
+    """Compiles immediately. Each call returns a new tensor."""
     from torch._inductor import config, select_algorithm
 
-    torch._dynamo.reset()  # else the fourth shape would be compiled for any
+    torch._dynamo.reset()  # otherwise the fourth shape would be compiled with dynamic sizes
     select_algorithm.PRINT_AUTOTUNE = False
     function = torch.compile(_multiply, fullgraph=True, dynamic=False, mode=MODE)
     call = partial(function, *instance.operands)

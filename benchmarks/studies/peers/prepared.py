@@ -1,4 +1,4 @@
-"""A contender made ready to be called."""
+"""A contender that is ready to be called."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch import Tensor
 
 
 class NotInstalledError(RuntimeError):
-    """A peer that is not there."""
+    """The peer is not installed."""
 
 
 def wait_for_device(_: Any) -> None:
-    """For all that torch has in flight."""
+    """Waits for all of torch's pending work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A product: called as often as wanted, ``inside`` a context, and waited for with ``finish``.
+    """A product that can be called repeatedly, ``inside`` a context. ``finish`` waits for its result.
 
     ``on_stream``: it runs on torch's current stream, where events can time it. ``name``: what ran.
     """

@@ -1,4 +1,4 @@
-"""Set-up, check and time of all contenders, in one process and on the same data."""
+"""Sets up, checks and times all contenders, in one process and on the same data."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ MAKERS: dict[str, Callable[[Contender, Instance], Prepared]] = {
     TRITON: with_triton.product,
     JAX: with_jax.product,
 }
-ROWS = 256  # that are checked
-BUDGET, SETUP = 0.1, 25.0  # seconds: to time a contender on a problem; to set a product up, on all problems
-KEPT = 200  # characters of what a peer said
+ROWS = 256  # rows that are checked
+BUDGET, SETUP = 0.1, 25.0  # seconds: to time a contender on a problem; to set up a product, in all
+KEPT = 200  # characters of a peer's error message
 
 
 class Exact:
-    """Some rows of a product in float64, on the CPU, and how far a result is from them."""
+    """Some rows of a product, computed in float64 on the CPU, and the errors of a result there."""
 
     def __init__(self, instance: Instance):
         a, b = instance.operands
@@ -59,7 +59,7 @@ class Exact:
         self._index, self._value, self._magnitudes = (x.to(a.device) for x in (index, value, magnitudes))
 
     def errors(self, result: Tensor, precision: str | None) -> tuple[float, float]:
-        """The largest |C - float64's| / (|A| |B|), and the largest in units of its bound; NaN if there is one."""
+        """The largest |C - float64's| / (|A| |B|), and the largest error in units of its bound. NaN stays."""
         picked = result.index_select(0, self._index)
         difference = (picked.double() - self._value).abs_()
         bound = error_bound(self._value, self._magnitudes.clone(), self._k, result.dtype, precision)
@@ -67,7 +67,7 @@ class Exact:
 
 
 class Setup:
-    """Makes contenders ready, each product for a number of seconds in all."""
+    """Sets up contenders. Each kind of product has a time limit for all its set-ups."""
 
     def __init__(self, seconds: float):
         self._seconds = seconds
@@ -104,7 +104,7 @@ class Setup:
 
 
 def _is_right(exact: Exact, prepared: Prepared, result: Any, contender: Contender, row: Measurement) -> bool:
-    """Whether a first result is within its bound. This library's must be; a peer's is reported."""
+    """Whether a first result is within its bound. A peer's wrong result is reported, but is no failure."""
     error, worst = exact.errors(prepared.as_tensor(result), contender.precision)
     row.component_error, row.worst_error, row.rows_checked = error, worst, exact.checked
     if worst <= 1:
@@ -115,12 +115,12 @@ def _is_right(exact: Exact, prepared: Prepared, result: Any, contender: Contende
 
 
 def _time(calls: dict[str, Prepared], session: Session, budget: float) -> tuple[Interleaved, Interleaved]:
-    """One call with a cold cache, of those that events can see, and batches, of all."""
+    """Times batches of all calls, and single calls with a cold cache if events can time them."""
     least = 8 if session.device == "cuda" else 4
     seen = {name: call for name, call in calls.items() if call.on_stream}
 
     class Inside:
-        """The session's timer, within what a call is to be made inside of."""
+        """The session's timer, in the context that a call needs."""
 
         min_sample, overhead = session.timer.min_sample, session.timer.overhead
 
@@ -134,7 +134,7 @@ def _time(calls: dict[str, Prepared], session: Session, budget: float) -> tuple[
 
 
 def measure(group: str, problem: Gemm, session: Session, setup: Setup, budget: float) -> list[Measurement]:
-    """A row for every contender on a problem, whether it could run or not."""
+    """A row for every contender on a problem, even if it could not run."""
     instance = instantiate(problem, device=session.device, in_bytes=min(problem.shape) == 1)
     exact = Exact(instance)
     rows: dict[str, Measurement] = {}
@@ -178,11 +178,11 @@ def run_peers(
     """Measures every product by every contender.
 
     Args:
-        device: ``"cuda"``; ``"cpu"`` runs what there is of it.
-        budget: seconds to time a contender on a problem for, by each method.
+        device: ``"cuda"``; with ``"cpu"``, only the contenders for CPUs run.
+        budget: seconds to time a contender on a problem, by each method.
         setup: seconds that a product may take for compilation and autotuning, on all problems together.
         cases: groups and products; default: those of the preset.
-        progress: receives what is measured and the share that is done.
+        progress: receives the current problem and the share that is done.
     """
     cases = list(problems() if cases is None else cases)
     ready = Setup(SETUP if setup is None else setup)

@@ -1,4 +1,4 @@
-"""The table of what peers reach."""
+"""The table of the peers' results."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FIGURES = ("cold L2", "back to back", "of torch", "error", "set-up, s")
 
 
 def peers_table(report: Report) -> ByWidth:
-    """Groups one after the other, in each a row for every contender on every problem; in a narrow terminal two,
-    with the figures in the second."""
+    """For each group, a row for every contender on every problem. In a narrow terminal there are two rows, with
+    the figures in the second."""
     wide = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for title in ("product", "asked for"):
         wide.add_column(title, no_wrap=True)

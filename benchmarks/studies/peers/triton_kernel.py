@@ -1,11 +1,11 @@
-"""A product in Triton as its users write it: a tile a program, a loop over K, masked edges."""
+"""A product in Triton as its users write it: one tile for each program, a loop over K, masked edges."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import triton
 import triton.language as tl
 
-GROUP = tl.constexpr(8)  # block rows that are walked column by column, so that panels of B stay in L2
+GROUP = tl.constexpr(8)  # block rows that are traversed column by column, so that panels of B stay in L2
 
 
 @triton.jit
@@ -35,7 +35,7 @@ def _product(
     i = (group * GROUP + within % height) * BM + tl.arange(0, BM)
     j = (within // height) * BN + tl.arange(0, BN)
     depth = tl.arange(0, BK)
-    # Rows and columns beyond the edge are read from its other side, which needs no mask, and not stored.
+    # Rows and columns beyond the edge wrap around when they are read, which needs no mask. They are not stored.
     a_tile = a + (i % m)[:, None] * a_row + depth[None, :] * a_col
     b_tile = b + depth[:, None] * b_row + (j % n)[None, :] * b_col
     sums = tl.zeros((BM, BN), dtype=tl.float32)
@@ -59,7 +59,7 @@ def run(grid, arguments, options):
 
 
 def compile_all(launches, threads):
-    """Side by side; what the compiler refuses shows when it is run."""
+    """Compiles in parallel. An error of the compiler shows only when the kernel runs."""
     with ThreadPoolExecutor(threads) as pool, triton.AsyncCompileMode(pool, ignore_errors=True):
         for grid, arguments, options in launches:
             _product.warmup(*arguments, grid=grid, **options)

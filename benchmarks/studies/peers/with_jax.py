@@ -1,4 +1,4 @@
-"""JAX's dot algorithms, on torch's data."""
+"""Products by JAX's dot algorithms, on torch's data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .prepared import NotInstalledError, Prepared
 
 @cache
 def _jax() -> Any:
-    # It would else take three quarters of the GPU's memory.
+    # By default JAX would allocate three quarters of the GPU's memory.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
         import jax
@@ -33,12 +33,12 @@ def version() -> str | None:
 
 
 def _stored(x: Tensor, contracted: int) -> tuple[Tensor, int]:
-    """A matrix as it lies in memory, row by row, and its dimension that is summed over."""
+    """The matrix or its transpose, whichever is row-major, and the dimension to sum over."""
     return (x, contracted) if x.stride(1) == 1 else (x.mT, 1 - contracted)
 
 
 def product(contender: Contender, instance: Instance) -> Prepared:
-    """JAX has a stream of its own, and a result of its own each time."""
+    """JAX uses its own stream, and each call returns a new result."""
     jax = _jax()
     if instance.device == "cuda" and jax.default_backend() != "gpu":
         raise RuntimeError("JAX sees no GPU")

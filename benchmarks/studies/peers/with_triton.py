@@ -1,4 +1,4 @@
-"""A plain Triton kernel, its tile chosen by measurement."""
+"""A plain Triton kernel. Measurements choose its tile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastgemm.bench.problems import Instance
 from .contenders import DEFAULT, Contender
 from .prepared import NotInstalledError, Prepared
 
-# Rows, columns and depth in 4-byte elements of a tile; warps; stages.
+# Rows, columns and depth of a tile (depth in 4-byte elements), warps, stages.
 TILES = (
     (128, 128, 32, 8, 3),
     (128, 128, 32, 4, 3),
@@ -21,7 +21,7 @@ TILES = (
     (64, 128, 32, 4, 4),
     (64, 64, 32, 4, 4),
 )
-SAMPLES = 2  # of each tile
+SAMPLES = 2  # for each tile
 
 
 def _load() -> Any:
@@ -42,7 +42,7 @@ def version() -> str | None:
 def _launches(
     kernel: Any, contender: Contender, instance: Instance
 ) -> dict[str, tuple[tuple[int], Any, Any]]:
-    """Grid, arguments and options of each tile, by its name."""
+    """Grid, arguments and options for each tile, by the tile's name."""
     (a, b), c = instance.operands, instance.out
     (m, k), n = a.shape, b.shape[1]
     arguments = a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride()
@@ -57,7 +57,7 @@ def _launches(
 
 
 def _seconds(call: Any) -> float:
-    """The shortest of some runs after a first."""
+    """The shortest time of some runs, after a warm-up run."""
     call()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     found = []
@@ -71,7 +71,7 @@ def _seconds(call: Any) -> float:
 
 
 def product(contender: Contender, instance: Instance) -> Prepared:
-    """Compiles all tiles and takes the fastest. Raises RuntimeError where none can run."""
+    """Compiles all tiles and takes the fastest. Raises RuntimeError if none can run."""
     kernel = _load()
     if instance.device != "cuda":
         raise RuntimeError("Triton is for GPUs")
@@ -82,7 +82,7 @@ def product(contender: Contender, instance: Instance) -> Prepared:
     for name, call in calls.items():
         try:
             seconds[name] = _seconds(call)
-        except Exception as error:  # what the compiler raises has no common type
+        except Exception as error:  # the compiler's errors have no common type
             refusals.append(error)
     if not seconds:
         raise RuntimeError(f"{refusals[0]}") from refusals[0]

@@ -1,5 +1,5 @@
-// Level 1: two loops, any strides. Each element costs one addition and three memory accesses. Operands larger
-// than the cache make memory bandwidth the limit; the rungs above can only use more of it.
+// Level 1: two loops, any strides. Each element costs one addition and three memory accesses. If the operands
+// are larger than the cache, memory bandwidth is the limit; the rungs above can only use more of it.
 #include "cpu/add/levels.h"
 #include "cpu/gemm/element.h"
 

@@ -17,7 +17,7 @@ FASTGEMM_INLINE void stream_sum(const T* a, int64_t a_stride, const T* b, int64_
                                 Accumulator<T> alpha) {
   constexpr int64_t kSize = sizeof(T), kPiece = kPieceBytes / kSize;
   alignas(kLine) T piece[kPiece];
-  // The first part ends where a cache line of out ends, and so do all others.
+  // The first part ends at the end of a cache line of out, so all other parts do too.
   int64_t count = kPiece - static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) & (kLine - 1)) / kSize;
   for (int64_t j = 0; j < n; j += count, count = kPiece) {
     count = min(count, n - j);

@@ -30,8 +30,8 @@ void vectorized(const AddProblem& p, Context&) { for_this_cpu(kVectorized)(p.wit
 // Whether to use non-temporal stores. They pay when the three streams do not fit in the caches. fp32 on two
 // Zen 4 cores with 1 MiB of L2 each and 32 MiB of L3, ordinary against non-temporal stores, GB/s: 25 MB 97 :
 // 81, 36 MB 64 : 79, 50 MB 56 : 73, 201 MB 50 : 76. The limit depends on L2, because L3 is shared with cores
-// that do other work. In place they do not pay: the cache line of out was read anyway. Rows under 1 KiB have
-// too few whole lines.
+// that do other work. They do not pay if out is also an operand, because its cache lines were read anyway.
+// Rows under 1 KiB have too few whole lines.
 bool bypasses_cache(const AddProblem& p) {
   const bool in_place = p.out.data == p.a.data || p.out.data == p.b.data;
   return !in_place && p.out.col_stride == 1 && p.cols * element_size(p.type) >= 1024 &&

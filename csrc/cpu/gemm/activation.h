@@ -7,8 +7,8 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// 2^x. The nearest integer goes into the exponent; a Taylor polynomial of degree 7 computes the power of the
-// rest, which is at most 1/2. The result is infinite from 128 on, and 2^-126 below -126.
+// 2^x. The integer nearest to x goes into the exponent. A Taylor polynomial of degree 7 computes 2 to the
+// power of the difference, which is at most 1/2. The result is infinite from 128 on, and 2^-126 below -126.
 FASTGEMM_INLINE Vector<float> exp2_of(Vector<float> x) {
   using V = Vector<float>;
   using Bits = Vector<uint32_t>;
@@ -26,7 +26,8 @@ FASTGEMM_INLINE Vector<float> exp2_of(Vector<float> x) {
 
 // x times the normal distribution: x Phi(x) = max(x, 0) - |x| Phi(-|x|). Phi(-z) is exp(-z^2 / 2) times a
 // smooth function that falls from 1/2 at 0 to 0.07 at 5.5; a polynomial of degree 14 in z / 2.75 - 1
-// approximates it. Values far below 0 therefore keep their relative accuracy, which the form 1 + erf loses.
+// approximates it. Values far below 0 therefore keep their relative accuracy, which the formula with 1 + erf
+// would lose.
 FASTGEMM_INLINE Vector<float> gelu_of(Vector<float> x) {
   using V = Vector<float>;
   const V magnitude = x < 0.f ? -x : x;

@@ -1,5 +1,5 @@
-// A model of the AMX tile unit in plain C++, after the instruction set reference: eight tiles a thread;
-// an instruction on unconfigured tiles, or on tiles whose shapes do not fit, faults.
+// A model of the AMX tile unit in plain C++, which follows the instruction set reference. A thread has eight
+// tiles. An instruction fails if the tiles are not configured, or if their shapes do not fit each other.
 #pragma once
 
 #include <cmath>
@@ -41,7 +41,7 @@ inline void zero(int t) {
   require(state.configured, "tilezero");
   state.tiles[t] = Tile{};
 }
-// Rows and bytes past the configured ones become zero.
+// Rows and bytes beyond the configured ones become zero.
 inline void load(int t, const void* base, int64_t stride) {
   require(state.configured, "tileloadd");
   state.tiles[t] = Tile{};
@@ -80,7 +80,8 @@ inline float bf16(int t, int row, int index) {
   return flush(x);
 }
 
-// tdpbf16ps: the even and the odd k are summed apart, with fused multiply-adds, then together, then to C.
+// tdpbf16ps: sums the even k and the odd k separately, by fused multiply-adds. Then it adds the two sums, and
+// adds the result to C.
 inline void multiply_bf16(int c, int a, int b) {
   require_shapes(c, a, b, "tdpbf16ps");
   for (int m = 0; m < state.rows[c]; ++m)

@@ -1,18 +1,18 @@
-// The engine of the AMX kernels. A tile unit multiplies so fast that moving operands sets the pace, and what
-// runs out first are the 16 lines that a core can wait for at once:
+// The engine of the AMX kernels. A tile unit multiplies so fast that loading the operands is the bottleneck.
+// A core can wait for only 16 cache lines at a time, and this is the first limit:
 //
-//   each part of C, one a thread
+//   each part of C, one per thread
 //     for jc, ic in it, blocks of <= 1024 columns, <= 2048 rows
-//       for pc in K, steps of kc              a k-block: as a rule the only one
-//         pack B (kc, columns)                along its rows, which the processor prefetches; read from L3
+//       for pc in K, steps of kc              a k-block: usually there is only one
+//         pack B (kc, columns)                along its rows, which are prefetched; later read from L3
 //         for i in rows, steps of mc          A block (mc, kc), packed: a quarter of L2, where it must stay
 //           for jr in columns, steps of NR    B strip (kc, NR)
-//             for k in kc, steps of kDepth    B micro-panel (kDepth, NR): in L1, where A takes no room
+//             for k in kc, steps of kDepth    B micro-panel (kDepth, NR): in L1; A takes no space there
 //               for ir in mc, steps of MR     micro-kernel
 //
-// The sums of a strip wait in L2 between its micro-panels. While a tile is multiplied, the one before is
-// rounded and written, and the next micro-panel of B is fetched into L2. Each thread packs for itself, so
-// that threads start together once and never wait for each other.
+// The sums of a strip are kept in L2 from one of its micro-panels to the next. While a tile is multiplied,
+// the tile before it is rounded and written, and the next micro-panel of B is prefetched into L2. Each thread
+// packs its own operands, so threads synchronize only once, at the start.
 #pragma once
 
 #include "cpu/gemm/amx_tile.h"
@@ -20,7 +20,8 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// One call of a micro-kernel: to = from + a-panel * b-panel, as full tiles; from is null where sums start.
+// One call of a micro-kernel: to = from + a-panel * b-panel, as full tiles. `from` is null for the first step
+// along k.
 template <class Traits>
 struct AmxTile {
   const typename Traits::Unit *a, *b;
@@ -36,11 +37,11 @@ class AmxEngine {
   using Unit = typename Traits::Unit;
   using Problem = Product<Traits, Out>;
   static constexpr int64_t MR = Traits::kMR, NR = Traits::kNR, kTile = MR * NR;
-  static constexpr int64_t kRows = 2048, kColumns = 1024;  // of a block of C
+  static constexpr int64_t kRows = 2048, kColumns = 1024;  // the most in a block of C
   static constexpr int64_t kDepth = Traits::kKC, kBlockDepth = 4 * kDepth;
 
  public:
-  // Scratch of run(), in bytes, and the block sizes, for problems of at most this size on `threads`.
+  // Computes the block sizes and the scratch bytes that run() needs for problems of at most this size.
   AmxEngine(int64_t m, int64_t n, int64_t k, int threads) : threads_(threads) {
     choose_grid(m, n);
     rows_ = equal_parts(ceil_div(m, grid_m_), kRows, MR);
@@ -77,10 +78,10 @@ class AmxEngine {
     Unit *a, *b;
     Acc* sums;
   };
-  // A block of A and all strips of B that it is multiplied by.
+  // A block of A, and the strips of B by which it is multiplied.
   struct Block {
     Range rows, columns, k;
-    bool first, last;  // k-block
+    bool first, last;  // whether it is the first (last) k-block
     Acc* sums;         // of the first strip; strips lie `strip_sums` apart
     int64_t strip_sums;
   };
@@ -91,12 +92,14 @@ class AmxEngine {
     OutputBlock<Out> o = {};
   };
 
-  // The size of parts of about the same size, multiples of `step` and at most `most`.
+  // Divides `size` into parts of nearly equal size, at most `most` each, and returns the size of a part: a
+  // multiple of `step`.
   static int64_t equal_parts(int64_t size, int64_t most, int64_t step) {
     return round_up(ceil_div(size, max<int64_t>(1, ceil_div(size, most))), step);
   }
 
-  // One part of C a thread: what it costs to multiply, and to pack A and B.
+  // Gives each thread one part of C. The cost of a part is its multiplications and the packing of its A and
+  // B.
   void choose_grid(int64_t m, int64_t n) {
     int64_t best = INT64_MAX;
     for (int64_t rows = 1; rows <= threads_; ++rows) {
@@ -109,14 +112,15 @@ class AmxEngine {
     grid_n_ = threads_ / grid_m_;
   }
 
-  // False where the call is stopped.
+  // Returns false if the call was stopped.
   bool block_of_c(const Problem& p, Range rows, Range columns, const Scratch& memory, Context& ctx) const {
     for (int64_t pc = 0; pc < p.k; pc += kc_) {
       const Range k{pc, min(p.k, pc + kc_)};
       pack_b(p, columns, k, memory.b);
       for (int64_t i = rows.begin; i < rows.end; i += mc_) {
         Block block{{i, min(rows.end, i + mc_)}, columns, k, pc == 0, k.end == p.k, memory.sums, 0};
-        // Later k-blocks add to all sums, else those of one strip suffice.
+        // With several k-blocks the sums of all strips are kept, because later k-blocks add to them. With a
+        // single one, the memory for one strip suffices.
         if (!block.first || !block.last) block.sums += (i - rows.begin) * NR, block.strip_sums = rows_ * NR;
         pack_a(p, block.rows, k, memory.a);
         if (!strips(p, block, memory, ctx)) return false;
@@ -130,7 +134,7 @@ class AmxEngine {
       Traits::pack_a(packed, p.a + i * p.a_rs + k.begin * p.a_cs, p.a_rs, p.a_cs, p.m - i, k.size());
   }
 
-  // A k-step of all strips, then the next one.
+  // Packs the same k-step of all strips before the next k-step.
   static void pack_b(const Problem& p, Range columns, Range k, Unit* packed) {
     const int64_t strip = Traits::panel_units_b(k.size());
     for (int64_t kk = k.begin; kk < k.end; kk += Traits::kGroup, packed += Traits::panel_units_b(1))
@@ -146,7 +150,7 @@ class AmxEngine {
     Traits::enter();
     for (int64_t jr = 0; jr < ceil_div(block.columns.size(), NR); ++jr) {
       if (pace.due(block.rows.size() * NR * block.k.size())) {
-        Traits::leave();  // a program that is asked may use the unit too
+        Traits::leave();  // stopped() may run other code that uses the tile unit
         if (stopped(ctx)) return false;
         Traits::enter();
       }
@@ -166,7 +170,7 @@ class AmxEngine {
       const bool last = block.last && k + kDepth >= depth;
       const Unit* b = strip + Traits::panel_units_b(k);
       const int64_t steps = ceil_div(min(kDepth, depth - k), Traits::kGroup);
-      const int64_t rows = ceil_div(MR, steps), lines = ceil_div(NR, count);  // of each k-step
+      const int64_t rows = ceil_div(MR, steps), lines = ceil_div(NR, count);  // done in each k-step
       const Unit* ahead = b + Traits::panel_units_b(kDepth);
       for (int64_t ir = 0; ir < count; ++ir) {
         Acc* sums = block.sums + jr * block.strip_sums + ir * kTile;
@@ -187,7 +191,7 @@ class AmxEngine {
     }
   }
 
-  // Some rows of a tile. The rows two further on are fetched to be written.
+  // Rounds and writes `count` rows of a tile, and prefetches the rows of C two further down.
   static FASTGEMM_INLINE void finish_rows(const Problem& p, const Complete& c, int64_t row, int64_t count) {
     count = min(count, c.rows - row);
     if (count <= 0) return;

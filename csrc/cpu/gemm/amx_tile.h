@@ -1,8 +1,8 @@
 // The AMX tile instructions as functions whose tile numbers are template parameters. (The compilers' own
 // intrinsics cannot take one: they paste the number into the assembly text.)
 //
-// A tile register is up to 16 rows of 64 bytes. With FASTGEMM_AMX_EMULATE the same functions run in plain
-// C++ on any processor, so that a test can prove the kernels where there is no unit.
+// A tile register holds up to 16 rows of 64 bytes. With FASTGEMM_AMX_EMULATE the same functions run in plain
+// C++ on any processor, so that the kernels can be tested without a tile unit.
 #pragma once
 
 #include "cpu/gemm/simd.h"
@@ -14,9 +14,9 @@
 namespace fastgemm::FASTGEMM_ISA {
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kTileBytes = 64;  // of a row: 16 accumulators of C, 16 units of A or B
+inline constexpr int kTileBytes = 64;  // in a row: 16 accumulators of C, or 16 units of A or B
 
-// What LDTILECFG reads.
+// The operand of LDTILECFG.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -26,7 +26,7 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// All eight tiles of the calling thread at their full size.
+// Configures all eight tiles of the calling thread at their full size.
 FASTGEMM_INLINE void configure_tiles() {
   TileConfig config;
   for (int t = 0; t < 8; ++t) {
@@ -40,7 +40,7 @@ FASTGEMM_INLINE void configure_tiles() {
 #endif
 }
 
-// A thread that keeps its tiles pays for 8 KiB more of state at every context switch.
+// While a thread has configured tiles, every context switch saves 8 KiB more of state.
 FASTGEMM_INLINE void release_tiles() {
 #if defined(FASTGEMM_AMX_EMULATE)
   amx_emulation::release();
@@ -68,7 +68,7 @@ FASTGEMM_INLINE void load_tile(const void* base, int64_t stride) {
 #endif
 }
 
-// The same of what is read once while it is in L1: it takes no room there from what is read again.
+// The same, for data that is read only once. It does not displace other data in L1.
 template <int Tile>
 FASTGEMM_INLINE void load_tile_once(const void* base, int64_t stride) {
 #if defined(FASTGEMM_AMX_EMULATE)

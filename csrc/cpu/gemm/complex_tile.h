@@ -12,7 +12,7 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// pack_panel (pack.h) for complex numbers.
+// pack_panel() of pack.h for complex numbers.
 template <class T, int W>
 void pack_complex_panel(T* dst, const Complex<T>* src, int64_t sw, int64_t sk, int64_t width, int64_t k) {
   using V = Vector<T>;
@@ -30,7 +30,7 @@ void pack_complex_panel(T* dst, const Complex<T>* src, int64_t sw, int64_t sk, i
         const V low = load<V>(numbers), high = load<V>(numbers + N);
         re[i] = unzip_even(low, high, Lanes{}), im[i] = unzip_odd(low, high, Lanes{});
       }
-      // In this order, because the last vector of each part may overlap what follows.
+      // Stored in this order, because the last vector of each part may overwrite the start of the next part.
       for (int i = 0; i < kVectors; ++i) store(dst + i * N, re[i]);
       for (int i = 0; i < kVectors; ++i) store(dst + W + i * N, im[i]);
     } else {

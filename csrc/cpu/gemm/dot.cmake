@@ -1,4 +1,4 @@
-# The kernels on dedicated units of some processors: every file with its own instruction set and namespace.
+# Kernels for dedicated units of some processors. Every file has its own instruction set and namespace.
 set(FASTGEMM_CPU_GEMM_DOT)
 function(fastgemm_add_dot_kernel FILE NAMESPACE)
   set_source_files_properties(${FILE} DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTIES

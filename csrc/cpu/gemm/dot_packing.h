@@ -1,5 +1,5 @@
-// How bf16 and int8 elements become the 4-byte units of the dot-product instructions: the 2 or 4
-// consecutive k of one row of A, or one column of B, that a lane multiplies and adds in one step.
+// Packs bf16 and int8 elements into the 4-byte units of the dot-product instructions. A unit holds 2 or 4
+// consecutive k of one row of A or one column of B, which a lane multiplies and adds in one step.
 #pragma once
 
 #include "cpu/gemm/pack.h"
@@ -23,13 +23,13 @@ struct BFloat16Pairs {
   }
 };
 
-// Each 16 bytes, read as a 4 x 4 matrix, transposed.
+// Transposes each 16 bytes, read as a 4 x 4 matrix.
 template <class V, int... I>
 FASTGEMM_INLINE V transpose_bytes(V x, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(x, x, (I / 16 * 16 + I % 4 * 4 + I / 4 % 4)...);
 }
 
-// Flip: 0x80 moves the signed range of a byte up by 128, into the unsigned one.
+// With Flip = 0x80, adds 128 to each byte: signed bytes become unsigned ones.
 template <uint8_t Flip>
 struct Int8Quads {
   using Element = int8_t;
@@ -40,8 +40,9 @@ struct Int8Quads {
   static FASTGEMM_INLINE Vector<Unit> along_k(const int8_t* p) { return load<Vector<Unit>>(p) ^ kFlip; }
   static FASTGEMM_INLINE Vector<Unit> along_w(const int8_t* p, int64_t sk) {
 #if defined(__AVX512BW__)
-    // One row of k a 128-bit lane; then the same 4 columns of all rows in one lane; then a 4 x 4 byte
-    // transpose inside each lane. Half the instructions of the portable form, worth 7 % at 512.
+    // Loads one row of k into each 128-bit lane, then collects the same 4 columns of all rows in one lane,
+    // then transposes 4 x 4 bytes in each lane. This takes half the instructions of the portable form, and
+    // gains 7 % at size 512.
     using Row = Vector<Unit, 4>;
     const auto two_rows = [&](const int8_t* from) {
       return __builtin_shufflevector(load<Row>(from), load<Row>(from + sk), 0, 1, 2, 3, 4, 5, 6, 7);

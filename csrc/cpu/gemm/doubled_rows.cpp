@@ -16,8 +16,8 @@ constexpr int64_t kTileRows = 32, kTileCols = 64;  // so that whole cache lines 
 template <class Part>
 void double_tile(const DoubledRows& d, int64_t matrix, int64_t first_row, int64_t first_col) {
   constexpr Part kSign = Part(Part(1) << (std::numeric_limits<Part>::digits - 1));
-  const Part even = d.conjugates ? kSign : Part(0);                    // what negates the imaginary part,
-  const Part odd_im = d.turns_back ? kSign : Part(0);                  // and the parts of +-i (re, im) =
+  const Part even = d.conjugates ? kSign : Part(0);                    // the sign mask of the imaginary part,
+  const Part odd_im = d.turns_back ? kSign : Part(0);                  // and the sign masks of +-i (re, im) =
   const Part odd_re = Part(d.turns_back ? even : Part(even ^ kSign));  // (-+im, +-re)
   const auto* src = static_cast<const Complex<Part>*>(d.src.data) + matrix * d.src.batch_stride;
   auto* dst = static_cast<Complex<Part>*>(d.dst.data) + matrix * d.dst.batch_stride;

@@ -107,7 +107,7 @@ template <>
 struct AccumulatorOf<uint64_t> {
   using type = uint64_t;
 };
-// Integers that are widened to int16, so that two are multiplied at once (simd.h).
+// Integers that are widened to int16, so that one instruction multiplies pairs of them (simd.h).
 template <class T>
 inline constexpr bool kIsNarrowInteger = std::is_integral_v<T> && sizeof(T) < 4;
 // A complex number as stored in memory.

@@ -6,11 +6,11 @@
 //         for jr in nc, steps of NR   B micro-panel (kc, NR)
 //           for ir in mc, steps of MR A micro-panel (MR, kc): micro-kernel, C tile (MR, NR) in registers
 //
-// The two inner loops change places within a group of B micro-panels that L2 holds beside the A block. Tiles
-// of C then follow each other along its rows: by columns each row of a tile is another page, and for the TLB
-// and the prefetchers a new start.
+// The order of the two inner loops is exchanged within a group of B micro-panels that fits in L2 beside the A
+// block. Consecutive tiles of C then lie side by side. If they lay one below the other, each row of a tile
+// would be in another page, which costs TLB entries and starts the prefetchers anew.
 //
-// Levels 5 and 6 and the dot-product kernels are this one engine with different Traits (AMX has its own,
+// Levels 5 and 6 and the dot-product kernels use this one engine with different Traits (AMX has its own,
 // amx_engine.h):
 //
 // clang-format off
@@ -19,21 +19,21 @@
 //     using Acc = Accumulator<Element>;          // double, float; uint32_t or uint64_t for integers (wrapping)
 //     using UnitA, UnitB = ...;                  // what a packed panel consists of
 //     static constexpr int kMR, kNR;             // the micro-kernel's C tile
-//     static constexpr int kGroup;               // k-blocks are multiples of it (but the last, which packing fills up)
+//     static constexpr int kGroup;               // k-blocks are multiples of it; packing pads the last one
 //     static constexpr int kKC;                  // depth of a k-block
-//     static int64_t k_depth();                  // instead, where it depends on the processor; may be left out
-//     static constexpr int kPackDepth;           // how deep a part of each panel of B is packed at a time, where
-//                                                // rows of B are contiguous; may be left out
-//     static int64_t panel_units_a(int64_t k);   // room of a panel k deep; a kernel that needs sums of rows or
-//     static int64_t panel_units_b(int64_t k);   // columns keeps them behind its panel
+//     static int64_t k_depth();                  // optional: the depth, if it depends on the processor
+//     static constexpr int kPackDepth;           // optional: if rows of B are contiguous, all panels of B are
+//                                                // packed in steps of this depth
+//     static int64_t panel_units_a(int64_t k);   // size of a panel of depth k; a kernel that needs sums of rows
+//     static int64_t panel_units_b(int64_t k);   // or columns stores them behind the panel
 //     static void pack_a(UnitA*, const Element*, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k);
 //     static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols, int64_t k);
-//                                                // rows, cols: how many exist from here on, may exceed kMR, kNR
+//                                                // rows, cols: how many are left; may exceed kMR, kNR
 //     static void micro_kernel(const MicroTile<Traits>&);
 //   };
 // clang-format on
 //
-// Panels start on 64-byte boundaries when panel_units_* keeps them there.
+// Panels start at multiples of 64 bytes if panel_units_* returns whole cache lines.
 #pragma once
 
 #include "core/context.h"
@@ -50,11 +50,11 @@ struct MicroTile {
   const typename Traits::UnitA* a;
   const typename Traits::UnitB* b;
   int64_t k;       // depth in elements; the panels hold ceil(k / kGroup) groups
-  int rows, cols;  // what is wanted. Writes exactly `rows` rows, and may write up to kNR columns of them
+  int rows, cols;  // of the result. Exactly `rows` rows are written, with up to kNR columns
   typename Traits::Acc* c;
   int64_t ldc;
   bool accumulate;  // += instead of =
-  // Strides of operands that are read where they lie, without packing (in_place.h and panel_dot.h).
+  // Strides of operands that are read in place, without packing (in_place.h and panel_dot.h).
   int64_t a_rs, a_ks, b_ks;
 };
 
@@ -70,18 +70,19 @@ struct Product {
   int64_t b_rs, b_cs;
   OutputBlock<Out> o;
   Scale<Acc> alpha, beta;
-  // Of complex operands, whether their conjugates are multiplied.
+  // For complex operands: whether to multiply their conjugates.
   bool conjugates_a = false, conjugates_b = false;
 };
 
-// Multiply-adds below which a fork costs more than it saves.
+// With fewer multiply-adds, starting threads costs more time than they save.
 inline constexpr int64_t kWorthAFork = int64_t{96} * 96 * 96;
 
 struct Range {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
 };
-// Part `index` of `parts` of `total`, in multiples of `step`; sizes differ by at most one step.
+// Divides `total` into `parts` ranges of multiples of `step`, whose sizes differ by at most one step, and
+// returns range number `index`.
 inline Range part(int64_t total, int64_t step, int64_t parts, int64_t index) {
   const int64_t steps = ceil_div(total, step);
   return {min(total, steps * index / parts * step), min(total, steps * (index + 1) / parts * step)};
@@ -95,31 +96,33 @@ class Engine {
   using UnitB = typename Traits::UnitB;
   using Problem = Product<Traits, Out>;
   static constexpr int64_t MR = Traits::kMR, NR = Traits::kNR;
-  // C holds partial sums between k-blocks when it has the accumulator's type; otherwise they need their
-  // own buffer, so that the result is rounded once.
+  // If C has the accumulator's type, it holds the partial sums between k-blocks. Otherwise they have a buffer
+  // of their own, so that the result is rounded only once.
   static constexpr bool kOwnSums = !std::is_same_v<Acc, Out>;
-  // What rows are dealt out to threads in. A complex tile of fewer rows loses little: by whole tiles
-  // one of two threads would have 518 rows of 1024.
+  // Rows are distributed over threads in multiples of this number. A complex tile with fewer rows is nearly
+  // as fast. With whole tiles, one of two threads would get 518 of 1024 rows.
   static constexpr int64_t kRowStep = kIsComplex<Element> ? 4 : MR;
 
  public:
-  // Scratch of run(), in bytes, and the block sizes, for problems of at most this size on `threads`.
+  // Computes the block sizes and the scratch bytes that run() needs for problems of at most this size.
   Engine(int64_t m, int64_t n, int64_t k, int threads) : threads_(threads) {
     k_blocks_ = max<int64_t>(1, ceil_div(k, k_depth()));
     kc_ = round_up(ceil_div(k, k_blocks_), max<int64_t>(Traits::kGroup, 8));
     choose_grid(m, n);
     const int64_t a_panel = a_panel_bytes(), b_panel = b_panel_bytes();
-    // Half of L2: the other half is for C and what is on its way.
+    // A group of B panels and the A block take a quarter of L2 each. The other half is for C and for lines
+    // that are being prefetched.
     const int64_t quarter = static_cast<int64_t>(cpu_caches().l2) / 4;
     group_ = max<int64_t>(1, quarter / b_panel);
-    // Rows are dealt out by kRowStep, so that a cell may have more panels than m / grid_m_ rows would fill.
+    // Because rows are distributed in steps of kRowStep, a cell may need more panels than m / grid_m_ rows
+    // fill.
     const int64_t cell_panels = ceil_div(ceil_div(ceil_div(m, kRowStep), grid_m_) * kRowStep, MR);
     row_blocks_ = ceil_div(cell_panels, max<int64_t>(1, quarter / a_panel));
     if (threads > 1)
-      row_blocks_ = max(row_blocks_, min<int64_t>(4, cell_panels / 4));  // something to deal out
+      row_blocks_ = max(row_blocks_, min<int64_t>(4, cell_panels / 4));  // to balance the threads
     mc_ = MR * ceil_div(cell_panels, row_blocks_);
-    // A few MiB of packed B: for several threads all of K in one go if it fits (one packing phase, one fork).
-    // One thread packs a k-block at a time, which L2 may hold.
+    // A few MiB of packed B. For several threads, all of K is packed at once if it fits, which takes one
+    // packing phase and one fork. A single thread packs one k-block at a time, which may fit in L2.
     constexpr int64_t kBudget = 8 << 20;
     nc_ = min(round_up(n, NR), NR * max<int64_t>(1, kBudget / b_panel));
     packed_k_blocks_ =
@@ -130,8 +133,8 @@ class Engine {
   }
   int64_t scratch_bytes() const { return threads_ * a_bytes_ + b_bytes_ + sums_bytes_; }
 
-  // Runs the five loops. With one thread everything happens in the caller, so that run() may itself be a
-  // task.
+  // Runs the five loops. With one thread everything runs in the caller, so run() may itself be part of a
+  // parallel task.
   void run(const Problem& p, Context& ctx, void* scratch) const {
     char* base = static_cast<char*>(scratch);
     UnitB* packed_b = reinterpret_cast<UnitB*>(base + threads_ * a_bytes_);
@@ -155,8 +158,8 @@ class Engine {
   }
 
  private:
-  // Calls body(item, task) for all items. A thread that is done takes the next one, so that all end together
-  // also where the system lends one of them to others for a while.
+  // Calls body(item, task) for all items. A thread that has finished an item takes the next one. So all
+  // threads end at about the same time, even if the system interrupts one of them for a while.
   template <class Body>
   FASTGEMM_INLINE void deal(Context& ctx, int64_t items, Body&& body) const {
     int64_t next = 0;
@@ -184,8 +187,9 @@ class Engine {
     return {min(p.k, block * kc_), min(p.k, (block + 1) * kc_)};
   }
 
-  // Cuts C into a grid of one cell a thread. Cost of a cell: its multiplications, and packing its rows
-  // of A, which every cell of the same grid row repeats (about 8 multiply-adds of time an element).
+  // Divides C into a grid of cells, one per thread. The cost of a cell is its multiplications, and the
+  // packing of its rows of A, which every cell of a grid row repeats. Packing an element takes the time of
+  // about 8 multiply-adds.
   void choose_grid(int64_t m, int64_t n) {
     int64_t best = INT64_MAX;
     for (int64_t rows = 1; rows <= threads_; ++rows) {
@@ -205,7 +209,7 @@ class Engine {
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         const Range block = k_range(p, k_blocks.begin + i / panels);
         const Range k{block.begin + part, min(block.end, block.begin + part + depth)};
-        if (part > 0 && k.size() <= 0) continue;  // the first part of an empty block sets its sums of columns
+        if (part > 0 && k.size() <= 0) continue;  // the first part always sets the sums of columns
         const int64_t j = columns.begin + i % panels * NR;
         UnitB* panel = packed + i * b_panel_stride() + part / Traits::kGroup * NR;
         Traits::pack_b(panel, p.b + k.begin * p.b_rs + j * p.b_cs, p.b_cs, p.b_rs, p.n - j, k.size());
@@ -241,13 +245,13 @@ class Engine {
   }
 
   struct Block {
-    Range rows, columns;  // of C; columns: of the packed block of B
-    Range panels;         // this cell's part of them
+    Range rows, columns;  // of C; all columns of the packed block of B
+    Range panels;         // this cell's panels of these columns
     int64_t k;
-    bool first, last;  // k-block
+    bool first, last;  // whether it is the first (last) k-block
   };
 
-  // Loops jr and ir: every micro-tile of an A block times a B block.
+  // The loops jr and ir: computes all C tiles of an A block times a B block.
   void macro_kernel(const Problem& p, const Block& block, const UnitA* packed_a, const UnitB* packed_b,
                     Acc* sums, Context& ctx) const {
     const int64_t a_panels = ceil_div(block.rows.size(), MR);
@@ -270,7 +274,8 @@ class Engine {
     }
   }
 
-  // One C tile: straight into C where that is all there is to do, else through a buffer and the epilogue.
+  // Computes one C tile: directly in C if nothing else must be done to it, otherwise in a buffer that the
+  // epilogue stores.
   void micro_tile(const Problem& p, MicroTile<Traits>& t, int64_t i, int64_t j, const Block& block,
                   Acc* sums) const {
     const int rows = t.rows;
@@ -300,7 +305,7 @@ class Engine {
     t.accumulate = false;
     Traits::micro_kernel(t);
     if (o.finishes) return finish_tile(tile, rows, t.cols, p, block, o);
-    if (!block.first) {  // only reached where C itself holds the sums of the k-blocks before
+    if (!block.first) {  // only if C holds the sums of the earlier k-blocks
       o.c = o.out;
       o.c_rs = o.ld;
       o.c_cs = 1;
@@ -308,7 +313,7 @@ class Engine {
     store_tile(tile, NR, rows, t.cols, p.alpha, block.first ? p.beta : Scale<Acc>{1}, o);
   }
 
-  // The same of a problem with an epilogue, which is applied once, to the sum of all k-blocks.
+  // The same for a problem with an epilogue, which is applied once, to the sum of all k-blocks.
   static void finish_tile(Acc* tile, int rows, int cols, const Problem& p, const Block& block,
                           OutputBlock<Out> o) {
     if constexpr (!kOwnSums) {

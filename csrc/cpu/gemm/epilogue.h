@@ -1,5 +1,5 @@
 // Stores a tile: out = alpha * tile + beta * c, or with an epilogue activation(alpha * tile + bias) + beta *
-// c. It is rounded once to the type of out.
+// c. Results are rounded once to the type of out.
 #pragma once
 
 #include "cpu/gemm/activation.h"

@@ -1,5 +1,5 @@
-// Products with up to 8 or 16 rows (or, transposed, columns), which memory bandwidth limits: B is streamed
-// once, in the order in which it lies, and never packed.
+// Products with up to 8 or 16 rows (or, transposed, columns). Memory bandwidth limits them, so B is read
+// once, in the order in which it is stored, and never packed.
 //
 //   rows of B contiguous     y[r] += x[r, kk] * B[kk], 4 rows of B at a time, y in the L1 cache
 //   columns of B contiguous  dot products of x with a few columns at a time, all in registers
@@ -9,9 +9,9 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// Twice as many rows go in two groups where B lies by columns and k is long, unless a unit multiplies several
-// k at once: 16 x 768 x 768 NT takes 0.7 of the time that the five loops take, which transpose all of B for
-// it.
+// If columns of B are contiguous and k is long, up to twice as many rows are computed, in two groups. 16 x
+// 768 x 768 NT then takes 0.7 of the time of the five loops, which transpose all of B. This does not hold for
+// types with an instruction that multiplies several k at once.
 inline constexpr int kRowsAtOnce = 8;
 template <class T>
 bool has_few_rows(const GemmProblem& p) {
@@ -19,9 +19,10 @@ bool has_few_rows(const GemmProblem& p) {
   return std::is_same_v<T, Accumulator<T>> && p.m <= 2 * kRowsAtOnce && p.b.row_stride == 1 && p.k > 512;
 }
 
-// What x is kept as, and how many k a lane multiplies at once: integers of 8 and 16 bits go in pairs of
-// int16, for which there is an instruction. A lane for each number, multiplied as int32, took 4 to 10 times
-// as long. Where only LEFT of them are left, fewer than kGroup, the others count as zeros.
+// The type in which x is kept, and how many k a lane multiplies at once. Integers of 8 and 16 bits are
+// multiplied as pairs of int16, by a single instruction. Multiplying each number as int32 in a lane of its
+// own took 4 to 10 times as long. LEFT is the number of k that are left. If it is less than kGroup, the
+// missing ones count as zeros.
 template <class T>
 struct Factors {
   using Type = Accumulator<T>;
@@ -71,8 +72,8 @@ FASTGEMM_INLINE Accumulator<T> product_of_one(Factor<T> x, T b) {
   return static_cast<Accumulator<T>>(x) * widen(b);
 }
 
-// The sum of the lanes of a vector, halved in each step: lane after lane takes as long as 16 vectors of
-// products.
+// Adds the lanes of a vector, and halves their number in each step. Adding one lane after another would take
+// as long as the products of 16 vectors.
 template <class Acc>
 FASTGEMM_INLINE Acc sum_of_lanes(Vector<Acc> v) {
   using Lanes = std::make_integer_sequence<int, kLanes<Acc>>;
@@ -126,7 +127,7 @@ FASTGEMM_INLINE void dot_columns(const Factor<T>* x, int64_t ldx, const T* b, in
   using V = Vector<Acc>;
   using F = Factors<T>;
   constexpr int N = kLanes<Acc>, STEP = N * F::kGroup;
-  constexpr int64_t kDepth = 256 * N;  // a lane sums 256 products, then the sums are summed
+  constexpr int64_t kDepth = 256 * N;  // each lane sums 256 products; then these sums are added
   for (int64_t k0 = 0; k0 < k; k0 += kDepth) {
     const int64_t end = min(k, k0 + kDepth);
     V sum[ROWS][COLS] = {};
@@ -156,9 +157,9 @@ FASTGEMM_INLINE void dot_columns(const Factor<T>* x, int64_t ldx, const T* b, in
 template <class T, int ROWS>
 void multiply_rows(const RowsTimesMatrix<T>& p, const T* b, int64_t n, Accumulator<T>* y, int64_t ldy) {
   using Acc = Accumulator<T>;
-  constexpr int64_t kDepth = 512;  // summed apart, as a k-block of the engine
+  constexpr int64_t kDepth = 512;  // k-blocks are summed separately, as in the engine
   if (p.b_cs == 1) {
-    constexpr int64_t kWidth = 4096 / ROWS;  // of y: 16 KiB in the L1 cache
+    constexpr int64_t kWidth = 4096 / ROWS;  // columns of y: 16 KiB in the L1 cache
     alignas(64) Acc part[ROWS][kWidth];
     for (int64_t j = 0; j < n; j += kWidth) {
       const int64_t width = min(kWidth, n - j);
@@ -185,7 +186,8 @@ void multiply_rows(const RowsTimesMatrix<T>& p, const T* b, int64_t n, Accumulat
   }
 }
 
-// The same for more rows: so few columns at a time that the L1 cache holds them for the second group.
+// The same for more rows. It takes so few columns at a time that they are still in the L1 cache for the
+// second group of rows.
 template <class T, int... I>
 void multiply_rows(const RowsTimesMatrix<T>& p, const T* b, int64_t n, Accumulator<T>* y, int64_t ldy,
                    std::integer_sequence<int, I...>) {
@@ -202,7 +204,8 @@ void multiply_rows(const RowsTimesMatrix<T>& p, const T* b, int64_t n, Accumulat
   }
 }
 
-// GemmProblem::transposed() again: that one is shared between instruction sets.
+// The same as GemmProblem::transposed(). That function must not be called here, because the instruction sets
+// would share it.
 FASTGEMM_INLINE GemmProblem transposed(const GemmProblem& p) {
   GemmProblem t = p;
   t.m = p.n, t.n = p.m;
@@ -231,11 +234,12 @@ void finish_sums(const GemmProblem& p, Acc* sums, int64_t row, Range columns, Ac
   for (; j < columns.end; ++j) sums[j] = activate_one(e.activation, sums[j]);
 }
 
-// Bytes of B that a thread streams in the time that a fork takes, several times over. Where there is one row,
-// they take longer than its multiply-adds let expect.
+// A thread must have at least this many bytes of B to be worth a fork. Reading them takes several times as
+// long as a fork. With a single row, reading takes longer than the number of multiply-adds suggests.
 inline constexpr int64_t kStreamWorthAFork = int64_t{512} << 10;
 
-// Takes the problem when it has few rows, or few columns (then it is transposed), and B can be streamed.
+// Computes the problem and returns true if it has few rows, or few columns (it is then transposed), and B can
+// be read in order.
 template <class T, class Out>
 bool run_few_rows(const GemmProblem& problem, Context& ctx, int threads) {
   using Acc = Accumulator<T>;

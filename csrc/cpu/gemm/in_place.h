@@ -1,8 +1,8 @@
-// Small products, read where they lie.
+// Small products whose operands are read in place.
 //
-// A 64 x 64 x 64 product takes 5 us; packing its operands takes another 2. Here A is broadcast from
-// wherever it lies, and B is read in place too, unless its columns are contiguous or end inside a vector:
-// then each thread packs one micro-panel at a time, for itself. One fork at most, instead of two.
+// A 64 x 64 x 64 product takes 5 us, and packing its operands takes another 2. Here nothing of A is packed. B
+// is not packed either, unless its columns are contiguous or end inside a vector. In that case each thread
+// packs one micro-panel at a time for itself. There is at most one fork, instead of two.
 #pragma once
 
 #include "cpu/gemm/engine.h"
@@ -17,8 +17,8 @@ class InPlace {
   static constexpr int64_t MR = Traits::kMR, NR = Traits::kNR;
 
  public:
-  // One pass over k, so that C is written once; and little enough work for unpacked rows not to matter:
-  // in larger problems they would fight for the sets of the L1 cache.
+  // There is one pass over k, so that C is written once. The problem must also be small: in larger ones, rows
+  // that were not packed would evict each other from the sets of the L1 cache.
   static bool suits(int64_t m, int64_t n, int64_t k) {
     return k <= Traits::kKC && (m * n * k <= int64_t{192} * 192 * 192 || n <= 2 * NR);
   }

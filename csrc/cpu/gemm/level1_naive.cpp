@@ -1,8 +1,8 @@
 // Level 1: three loops.
 //
-// The definition, written down: out[i, j] is the dot product of row i of A and column j of B. Every
-// product reads B's column again, from wherever in memory it lies; at 1024 x 1024 nothing of it is left in
-// the L1 cache when the next row of A needs it.
+// It follows the definition: out[i, j] is the dot product of row i of A and column j of B. Every dot product
+// reads the column of B again. At 1024 x 1024, nothing of the column is left in the L1 cache when the next
+// row of A needs it.
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/parallel.h"
@@ -10,8 +10,8 @@
 namespace fastgemm::scalar {
 namespace {
 
-// A sum of k rounded terms loses accuracy in proportion to its length; sums of 256 that are summed in
-// turn lose as little as the blocked kernels do.
+// The rounding error of a sum grows with the number of its terms. Sums of 256 terms that are then added have
+// as small an error as the blocked kernels.
 constexpr int64_t kSummands = 256;
 
 template <class T>
@@ -26,7 +26,7 @@ Accumulator<T> dot(const T* a, int64_t a_stride, const T* b, int64_t b_stride, i
   return total;
 }
 
-// False where the call is to stop.
+// Returns false if the call must stop.
 template <class T, class Out>
 bool naive(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
   using Acc = Accumulator<T>;

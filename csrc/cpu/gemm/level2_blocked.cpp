@@ -1,10 +1,11 @@
 // Level 2: cache blocking.
 //
-// The product is cut into blocks: a 64 x 64 tile of C collects the products of blocks of A and B that are
-// 256 deep. Both blocks (64 KiB in fp32) stay in the L2 cache while each element is used 64 times, so that
-// A and B come from memory N / 64 times less often. Inside a block the loops run i, k, j: row-major B is
-// read along its cache lines. Down its columns, at a stride of 4 KiB, every access would go to the same set
-// of the L1 cache, and blocking alone would gain nothing (0.7 GFLOPS at 1024 either way).
+// The product is divided into blocks: a 64 x 64 tile of C sums the products of blocks of A and B that are 256
+// deep. Both blocks (64 KiB each in fp32) stay in the L2 cache while each element is used 64 times, so A and
+// B are read from memory N / 64 times instead of N times. Inside a block the loops run i, k, j, so that
+// row-major B is read along its cache lines. Down its columns, at a stride of 4 KiB, every access would go to
+// the same set of the L1 cache. Blocking alone would then gain nothing (0.7 GFLOPS at 1024 with and without
+// it).
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/parallel.h"
@@ -28,7 +29,7 @@ void multiply_block(const T* a, const ConstMatrix& av, const T* b, const ConstMa
   }
 }
 
-// False where the call is to stop.
+// Returns false if the call must stop.
 template <class T, class Out>
 bool blocked(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
   using Acc = Accumulator<T>;

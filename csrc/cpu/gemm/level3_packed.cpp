@@ -1,9 +1,10 @@
 // Level 3: packed panels.
 //
-// Level 2's blocks fit the cache, but not as they lie in memory: a column of B touches one cache line, one
-// page and, at power-of-two strides, one cache set per element. Here every block is first copied into
-// micro-panels (pack.h), which the inner loop reads from front to back. The copy costs O(N^2), saves
-// O(N^3) slow accesses, and takes transposition, strides and type conversion out of the inner loop.
+// Level 2's blocks fit in the cache, but not in the order in which they lie in memory: each element of a
+// column of B is in another cache line, in another page and, at power-of-two strides, in the same cache set.
+// So here every block is first copied to micro-panels (pack.h), which the inner loop reads from front to
+// back. The copy takes O(N^2) accesses and saves O(N^3) slow ones. It also keeps transposition, strides and
+// type conversion out of the inner loop.
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/run_engine.h"
 
@@ -15,7 +16,7 @@ struct PackedPanels : PanelTraits<Widened<T>, 4, 4> {
   using Base = PanelTraits<Widened<T>, 4, 4>;
   using Base::kMR, Base::kNR;
 
-  // One row of A times the four columns of a B panel, k after k.
+  // One row of A times the four columns of a B panel, one k at a time.
   static void micro_kernel(const MicroTile<PackedPanels>& t) {
     for (int i = 0; i < t.rows; ++i) {
       typename Base::Acc sum[kNR] = {};

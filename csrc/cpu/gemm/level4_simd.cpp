@@ -1,8 +1,9 @@
 // Level 4: SIMD inner loop.
 //
-// Level 3 multiplies one number at a time. The packed panel of B already has neighbouring columns side by
-// side, so a vector register holds a row of it, and one instruction does 16 multiply-adds (fp32, AVX-512).
-// Each still waits about 4 cycles for the sum before it, which leaves three quarters of the unit idle.
+// Level 3 multiplies one number at a time. In the packed panel of B, neighbouring columns already lie side by
+// side. So a vector register holds a row of the panel, and one instruction does 16 multiply-adds (fp32,
+// AVX-512). But each multiply-add waits about 4 cycles for the sum before it, so the unit is idle three
+// quarters of the time.
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/micro_kernel.h"
 #include "cpu/gemm/run_engine.h"
@@ -15,7 +16,7 @@ struct Simd : PanelTraits<Packing, 4, kLanes<Accumulator<typename Packing::Eleme
   using Base = PanelTraits<Packing, 4, kLanes<Accumulator<typename Packing::Element>>>;
   using Base::kGroup, Base::kMR, Base::kNR;
 
-  // One row of A times one vector of columns of B, k after k.
+  // One row of A times one vector of columns of B, one k at a time.
   static void micro_kernel(const MicroTile<Simd>& t) {
     using V = Vector<typename Base::Acc>;
     for (int i = 0; i < t.rows; ++i) {

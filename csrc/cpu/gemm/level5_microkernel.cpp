@@ -1,9 +1,9 @@
 // Level 5: registers and all cores.
 //
-// Level 4 has one sum under way, and two loads for each multiply-add. Here a C tile of 14 x 32 floats
-// (AVX-512) lives in registers over a whole k-block: 28 independent sums hide the latency, and 28
-// multiply-adds need only 16 loads, so that the multiply units are busy over 90 % of the time. And all
-// cores take part.
+// Level 4 computes one sum at a time, and needs two loads for each multiply-add. Here a C tile of 14 x 32
+// floats (AVX-512) stays in registers over a whole k-block. Its 28 independent sums hide the latency, and 28
+// multiply-adds need only 16 loads, so the multiply units are busy over 90 % of the time. This level also
+// uses all cores.
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/micro_kernel.h"
 #include "cpu/gemm/run_engine.h"

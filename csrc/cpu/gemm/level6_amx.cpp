@@ -1,9 +1,9 @@
 // Level 6 for bfloat16 and int8, dedicated units: the tile registers of AMX.
 //
-// A dot-product instruction does 32 or 64 multiply-adds; one tile instruction does 16 x 16 times that many
-// (16384 in int8) in 16 cycles: 8 or 16 times the rate of level 5's fma. What it multiplies are tiles of
-// 16 rows by 64 bytes. C is 2 x 2 tiles, A two tiles and B two: four products for four tile loads, which
-// is all eight tile registers. The signed product needs no offset in int8.
+// A dot-product instruction does 32 or 64 multiply-adds. One tile instruction does 16 x 16 times as many
+// (16384 in int8) in 16 cycles, 8 or 16 times the rate of level 5's fma. It multiplies tiles of 16 rows by 64
+// bytes. C has 2 x 2 tiles, A two and B two, which are all eight tile registers: four products need four tile
+// loads. In int8 the product is signed, so no offset is needed.
 #include "cpu/gemm/amx_engine.h"
 #include "cpu/gemm/dot_packing.h"
 #include "cpu/gemm/levels.h"
@@ -11,9 +11,9 @@
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
-// One k-step is a tile's 64 bytes of k.
-//   A panel: steps of (32 rows, 16 units), a tile being 16 whole rows.
-//   B panel: steps of (16 units, 32 columns), as for the dot products; a tile is every other 64 bytes.
+// A k-step is 64 bytes of k, the width of a tile.
+//   A panel: steps of (32 rows, 16 units); a tile is 16 whole rows.
+//   B panel: steps of (16 units, 32 columns), as for the dot products; a tile is every second 64 bytes.
 template <class Packing>
 struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
   using Base = PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows>;
@@ -22,8 +22,8 @@ struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
   static constexpr int kUnits = kTileBytes / sizeof(Unit);
   static constexpr int kMR = Base::kMR, kNR = Base::kNR;
   static constexpr int kGroup = kUnits * Packing::kGroup;
-  // Four products take 64 cycles, four tile loads 36 from L1 and 80 from L2: so a micro-panel of B (32 KiB)
-  // must stay in the 48 KiB of L1 that every processor with AMX has, and only A comes from L2.
+  // Four products take 64 cycles. Four tile loads take 36 cycles from L1 and 80 from L2. So a micro-panel of
+  // B (32 KiB) must stay in L1, which has 48 KiB in every processor with AMX, and only A may come from L2.
   static constexpr int kKC = 16 * kGroup;
 
   static int64_t panel_units_a(int64_t k) { return ceil_div(k, kGroup) * kMR * kUnits; }
@@ -46,7 +46,7 @@ struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
     for (int64_t u = ceil_div(k, Packing::kGroup) * kNR; u < panel_units_b(k); ++u) panel[u] = 0;
   }
 
-  // Calls between(step) at each k-step: what it does costs nothing as long as the tile unit has work.
+  // Calls between(step) at each k-step. Its work costs no time while the tile unit is busy.
   template <class Between>
   static FASTGEMM_INLINE void micro_kernel(const AmxTile<AmxTraits>& t, Between&& between) {
     constexpr int half_c = kTileRows, half_b = kUnits, half_a = kTileRows * kUnits;
@@ -85,7 +85,7 @@ struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
   static void leave() { release_tiles(); }
 
  private:
-  // One k-step of A whose rows are contiguous in k.
+  // Packs one k-step of A if its rows are contiguous in k.
   static void copy_rows(Unit* panel, const Element* a, int64_t rs, int count, int64_t depth) {
     for (int i = 0; i < kMR; ++i, panel += kUnits) {
       if (i < count && depth == kGroup) {
@@ -97,7 +97,7 @@ struct AmxTraits : PanelTraits<Packing, 2 * kTileRows, 2 * kTileRows> {
     }
   }
 
-  // One tile of A of any other strides: packed by units, then transposed.
+  // Packs one tile of A with any other strides: unit by unit, then by a transposition.
   static void transpose_rows(Unit* panel, const Element* a, int64_t rs, int64_t ks, int64_t rows,
                              int64_t depth) {
     alignas(64) Unit units[kUnits * kTileRows] = {};

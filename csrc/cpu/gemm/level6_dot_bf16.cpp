@@ -1,10 +1,10 @@
 // Level 6 for bfloat16, dedicated units: the pair product of AVX512-BF16.
 //
-// Level 5 widens bf16 to fp32 and multiplies at fp32's rate. vdpbf16ps multiplies 32 pairs of bf16 and
-// adds them into 16 fp32 accumulators in one instruction: twice the arithmetic, and half the bytes packed
-// and loaded. Zen 4 issues one such instruction per cycle, so even an 8 x 32 tile runs at 99 % of the unit's
-// rate; 12 x 32 (24 products for 14 loads) is the tile that packs and stores with the least overhead around
-// it. The unit treats subnormal numbers as zero.
+// Level 5 widens bf16 to fp32 and multiplies at the rate of fp32. vdpbf16ps multiplies 32 pairs of bf16 and
+// adds them to 16 fp32 accumulators in one instruction. This is twice the arithmetic, and half the bytes are
+// packed and loaded. Zen 4 starts one such instruction per cycle, so even an 8 x 32 tile reaches 99 % of the
+// unit's rate. The tile is 12 x 32 (24 products for 14 loads), because packing and storing then take the
+// least time. The unit treats subnormal numbers as zero.
 #include "cpu/gemm/dot_packing.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/micro_kernel.h"
@@ -20,8 +20,8 @@ struct DotBFloat16 : InOneVector {
 };
 
 struct DotBFloat16Traits : RegisterTraits<DotBFloat16Traits, BFloat16Pairs, 12, 2, DotBFloat16> {
-  // The unit waits for no load even when both panels stream from L2, so a k-block may be deep: up to
-  // 4096 every sum stays in registers and C is written once.
+  // The unit never waits for loads, even if both panels are read from L2. So a k-block may be deep: for k up
+  // to 4096, sums stay in registers and C is written once.
   static constexpr int kKC = 4096;
 };
 

@@ -5,9 +5,9 @@
 //
 //   sum (a + 128) * b = sum a * b + 128 * sum b
 //
-// so every panel of B carries -128 times its column sums, from which the accumulators start. All of it is
-// arithmetic modulo 2^32 (vpdpbusd, unlike vpdpbusds, does not saturate, and its four 16-bit products are
-// added exactly), so the result is exact for every int8, -128 included.
+// So each panel of B also stores -128 times its column sums, and the accumulators start from these. All
+// arithmetic is modulo 2^32: vpdpbusd, unlike vpdpbusds, does not saturate, and adds its four 16-bit products
+// exactly. The result is therefore exact for every int8, including -128.
 #include "cpu/gemm/dot_packing.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/micro_kernel.h"
@@ -34,7 +34,7 @@ struct DotInt8Traits : RegisterTraits<DotInt8Traits, Int8Quads<0>, 12, 2, DotInt
   static void pack_a(uint32_t* panel, const int8_t* a, int64_t rs, int64_t ks, int64_t rows, int64_t k) {
     pack_panel<Int8Quads<0x80>, kMR>(panel, a, rs, ks, rows, k);
   }
-  // -128 times the column sums lie behind the k-groups.
+  // -128 times the column sums are stored behind the k-groups.
   static int64_t panel_units_b(int64_t k) { return Base::panel_units_b(k) + kNR; }
   static void pack_b(uint32_t* panel, const int8_t* b, int64_t cs, int64_t ks, int64_t cols, int64_t k) {
     Base::pack_b(panel, b, cs, ks, cols, k);

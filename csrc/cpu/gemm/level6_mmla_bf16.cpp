@@ -1,14 +1,14 @@
 // Level 6 for bfloat16, dedicated units: bfmmla of aarch64 (FEAT_BF16).
 //
-// Level 5 widens bf16 to fp32 and multiplies 4 numbers an instruction. bfmmla multiplies 16 pairs of bf16 and
-// adds them into 2 x 2 fp32 sums (mmla_tile.h): four times the arithmetic, and half the bytes packed and
-// loaded.
+// Level 5 widens bf16 to fp32 and multiplies 4 numbers per instruction. bfmmla multiplies 16 pairs of bf16
+// and adds them to 2 x 2 fp32 sums (mmla_tile.h). This is four times the arithmetic, and half the bytes are
+// packed and loaded.
 //
-// It does not round as fp32 does. Each pair of products is added first, then that sum to the sum so far, and
-// where FPCR.EBF is 0, as Linux leaves it, every one of these steps rounds to odd (an inexact result gets an
-// odd last bit) whatever FPCR.RMode says, takes subnormal numbers for zero and makes subnormal results zero,
-// and every NaN is the default NaN. Rounding to odd errs by less than a unit in the last place, twice what
-// rounding to nearest does, and to either side alike. Processors without FEAT_EBF16 have no other mode.
+// It does not round as fp32 does. First it adds each pair of products, then it adds their sum to the
+// accumulator. If FPCR.EBF is 0, as Linux leaves it, each of these steps rounds to odd, whatever FPCR.RMode
+// says: an inexact result gets an odd last bit. Subnormal inputs and results become zero, and every NaN
+// becomes the default NaN. The error of rounding to odd is less than one unit in the last place, twice that
+// of rounding to nearest, and it has no bias. Processors without FEAT_EBF16 have no other mode.
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/mmla_tile.h"
 #include "cpu/gemm/run_engine.h"

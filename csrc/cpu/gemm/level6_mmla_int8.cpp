@@ -1,8 +1,8 @@
 // Level 6 for int8, dedicated units: smmla of aarch64 (FEAT_I8MM).
 //
 // Level 5 widens int8 to int16 and takes four instructions for 8 products. smmla multiplies 32 pairs of int8
-// and adds them into 2 x 2 int32 sums (mmla_tile.h), modulo 2^32 and without saturation. Both factors are
-// signed: no offset, no sums of columns, and the result is exact for every int8, -128 included.
+// and adds them to 2 x 2 int32 sums (mmla_tile.h), modulo 2^32 and without saturation. Both factors are
+// signed, so it needs no offset and no column sums, and the result is exact for every int8, including -128.
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/mmla_tile.h"
 #include "cpu/gemm/run_engine.h"

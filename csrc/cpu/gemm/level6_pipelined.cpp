@@ -1,13 +1,13 @@
-// Level 6 where no dot-product unit serves the type: prefetch-pipelined micro-kernel.
+// Level 6 for types without a dot-product unit: a micro-kernel with prefetches.
 //
-// Level 5 waits for memory: for both micro-panels, which together are larger than the L1 cache and come from
-// L2 anew for every tile, and for its C tile when the k loop is over. Here each step of the loop asks for
-// what is multiplied 16 steps later, and the last steps ask for the rows of C. Not the first: 28 lines from
-// L3 at once take all buffers in which lines arrive (16 in Intel's cores), and the panels would have to wait
-// for them.
+// Level 5 waits for memory in two places. Both micro-panels together are larger than the L1 cache, so each
+// tile reads them from L2 again. After the k loop, it waits for the C tile. Here each step of the loop
+// prefetches what is multiplied 16 steps later, and the last steps prefetch the rows of C. The first steps
+// must not do that: 28 lines requested from L3 at once would take all line fill buffers (16 in Intel's
+// cores), and the panels would have to wait.
 //
-// With this the loop runs as fast from L2 as from L1, so that a k-block may be deeper where L2 holds it, and
-// C is read and written less often. Complex numbers have a tile of their own (complex_tile.h).
+// With the prefetches the loop is as fast from L2 as from L1. So a k-block may be deeper if L2 can hold it,
+// and C is read and written less often. Complex numbers have a tile of their own (complex_tile.h).
 #include "cpu/gemm/complex_tile.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/micro_kernel.h"
@@ -19,14 +19,15 @@ namespace {
 template <class Packing, int MR, class Multiply>
 struct Pipelined : RegisterTraits<Pipelined<Packing, MR, Multiply>, Packing, MR, 2, Multiply> {
   static constexpr int kAhead = 16, kLastSteps = 32, kLine = 64;
-  // B is packed 16 rows at a time, over all panels: by panels, each row would be another page.
+  // B is packed 16 rows at a time, over all panels. If one panel were packed after another, each row would be
+  // in another page.
   static constexpr int kPackDepth = 16 * Pipelined::kGroup;
 
   static int64_t k_depth() {
     constexpr size_t kLargeL2 = 5 << 18;  // Ice Lake's 1.25 MiB
     return cpu_caches().l2 >= kLargeL2 ? 2 * Pipelined::kKC : Pipelined::kKC;
   }
-  // All lines of so many values from p on.
+  // Prefetches all cache lines of COUNT values from p on.
   template <int COUNT, class T>
   static FASTGEMM_INLINE void prefetch(const T* p) {
 #pragma GCC unroll 4

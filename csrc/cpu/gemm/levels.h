@@ -1,5 +1,5 @@
-// Entry points of the kernels. Each takes a problem with batch, m, n, k > 0 whose out has contiguous rows;
-// table.cpp sees to that.
+// Entry points of the kernels. table.cpp calls them only for problems with batch, m, n, k > 0 and contiguous
+// rows of out.
 #pragma once
 
 #include "core/context.h"

@@ -1,9 +1,9 @@
 // The register-blocked micro-kernel, in GCC vector extensions.
 //
 // A C tile of ROWS x NV vectors stays in registers over all of k. Each step loads NV vectors of B and
-// broadcasts ROWS values of A: ROWS * NV multiply-adds for ROWS + NV loads, so that the multiply units,
-// not the load units, set the pace. With 32 registers the tile is 14 x 2 (28 accumulators), with 16 it
-// is 6 x 2 (12).
+// broadcasts ROWS values of A: ROWS * NV multiply-adds for ROWS + NV loads. So the multiply units are the
+// limit, not the load units. With 32 registers the tile is 14 x 2 (28 accumulators), with 16 it is 6 x 2 (12
+// accumulators).
 #pragma once
 
 #include "cpu/gemm/engine.h"
@@ -16,8 +16,8 @@ inline constexpr int kRegisters = 32;
 inline constexpr int kRegisters = 16;
 #endif
 
-// How one unit of A and a vector of units of B are multiplied and added. Sums is what a vector of sums is
-// kept as; from() makes it of a vector, and total() a vector of it.
+// How a unit of A and a vector of units of B are multiplied and added. Sums is the type of the accumulators
+// of a vector: from() makes Sums from a vector, and total() makes a vector from Sums.
 struct InOneVector {
   template <class V>
   using Sums = V;
@@ -43,13 +43,14 @@ struct PairMultiplyAdd : InOneVector {
   }
 };
 
-// int64 without an instruction that multiplies 64 bits: with halves x = xl + 2^32 xh, modulo 2^64,
+// int64 for processors that cannot multiply 64-bit lanes. With the 32-bit halves x = xl + 2^32 xh, modulo
+// 2^64:
 //
 //   a b = al bl + 2^32 (al bh + ah bl)
 //
-// The products in brackets count modulo 2^32, so that one multiplication of 32-bit lanes by b with its halves
-// exchanged gives both, and they are summed by themselves. 4 instructions for each product and no shift,
-// where acc + a * b becomes 9.
+// The products in brackets are needed modulo 2^32 only. So one multiplication of 32-bit lanes gives both, by
+// b with exchanged halves. They are summed separately. A product takes 4 instructions and no shift, whereas
+// acc + a * b compiles to 9 instructions.
 struct HalvesMultiplyAdd {
   template <class V>
   struct Sums {
@@ -71,7 +72,7 @@ struct HalvesMultiplyAdd {
   }
 };
 
-// Operands: packed panels, or kInPlace, where the strides of the tile apply.
+// The operands are packed panels. With kInPlace, they are read with the strides of the tile.
 template <class Traits, int ROWS, int NV, bool kInPlace>
 __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   using Acc = typename Traits::Acc;
@@ -105,7 +106,7 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     a += a_ks;
     b += b_ks;
   };
-  // What is read in place is small, and in L1 before long.
+  // Operands that are read in place are small and soon in L1, so nothing is prefetched.
   const int64_t steps = ceil_div(t.k, Traits::kGroup);
   const int64_t last = kInPlace ? 0 : min<int64_t>(steps, Traits::kLastSteps);
   for (int64_t g = steps - last; g > 0; --g) step();
@@ -133,9 +134,9 @@ FASTGEMM_INLINE void dispatch_rows(const MicroTile<Traits>& t, std::integer_sequ
   kernels[t.rows - 1](t);
 }
 
-// Traits of a kernel on register_tile. Edges get tiles of their own, so that nothing is computed for rows
-// that do not exist. The last kLastSteps steps ask for a row of C each; what is asked for is Derived's to
-// say.
+// The Traits of a kernel that uses register_tile. Edges have smaller tiles, so that nothing is computed for
+// rows that do not exist. Each of the last kLastSteps steps calls prefetch_result() of Derived for a row of
+// C.
 template <class Derived, class Packing, int MR, int NV, class MultiplyOp>
 struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::Unit>> {
   using Multiply = MultiplyOp;
@@ -146,7 +147,7 @@ struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::U
   static FASTGEMM_INLINE void prefetch_panels(const Unit*, const Unit*) {}
   template <class Acc>
   static FASTGEMM_INLINE void prefetch_result(const Acc*) {}
-  // What the accumulators of column vector j start from.
+  // The initial value of the accumulators of column vector j.
   static FASTGEMM_INLINE auto initial(const MicroTile<Derived>&, int) {
     return Vector<Accumulator<typename Packing::Element>>{};
   }
@@ -161,9 +162,9 @@ struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::U
   }
 };
 
-// Calls f.template operator()<Packing, MR, Multiply>() with what suits the element type. Integer tiles are
-// lower: the product needs a register before it is added. Where int64 is multiplied by halves it has two
-// sums.
+// Calls f.template operator()<Packing, MR, Multiply>() with the arguments for the element type. Integer tiles
+// have fewer rows, because the product needs a register before it is added. int64 by halves has two sums per
+// element.
 template <class F>
 inline void with_register_packing(DType type, F&& f) {
   with_element(type, [&]<class Element>() {

@@ -8,7 +8,7 @@
 namespace fastgemm::cpu {
 namespace {
 
-constexpr int64_t kTile = 64;  // elements a side
+constexpr int64_t kTile = 64;  // rows and columns
 
 template <class Part>
 struct Complex {
@@ -30,7 +30,7 @@ struct Conjugate {
   static constexpr Part kSign = Part(Part(1) << (8 * sizeof(Part) - 1));
 };
 
-// What lies above the diagonal in the tile whose first row and column these are.
+// Fills the elements above the diagonal in the tile that begins at (row, column).
 template <class Element, class Of>
 void mirror_tile(Element* x, int64_t stride, int64_t n, int64_t row, int64_t column, const Of& of) {
   for (int64_t i = row; i < std::min(row + kTile, n); ++i)
@@ -43,7 +43,7 @@ Element* matrix_of(const Mirror& m, int64_t index) {
   return static_cast<Element*>(m.out.data) + index * m.out.batch_stride;
 }
 
-// For a transpose inside a task, which has one thread.
+// The context of a transpose inside a task: one thread.
 class OneThread final : public Context {
  public:
   void* allocate(size_t) override { throw std::logic_error("fastgemm: a transpose asks for no workspace"); }
@@ -56,7 +56,7 @@ const Kernel& transpose_of_one_thread() {
   return row;
 }
 
-// Rows [at, at + kTile) above the diagonal: the transpose of the columns below it.
+// Fills rows [at, at + kTile) above the diagonal with the transpose of the columns below it.
 template <class Element>
 void mirror_band(Element* x, int64_t stride, int64_t n, int64_t at) {
   mirror_tile(x, stride, n, at, at, Same{});
@@ -71,8 +71,8 @@ void mirror_band(Element* x, int64_t stride, int64_t n, int64_t at) {
   transpose_of_one_thread().transpose(t, context);
 }
 
-// Calls body(matrix, first row) for all bands of all matrices: a task has the i-th band and the i-th from the
-// end, which are as much work together as any other two.
+// Calls body(matrix, first row) for all bands of all matrices. Task i gets the i-th band and the i-th from
+// the end, so that all tasks have the same amount of work.
 template <class Body>
 void for_each_band(const Mirror& m, Context& context, Body&& body) {
   const int64_t bands = (m.n + kTile - 1) / kTile, tasks = (bands + 1) / 2;

@@ -1,7 +1,7 @@
 // The micro-kernel for aarch64's matrix instructions bfmmla and smmla, and the packing of its operands.
 //
 // One instruction multiplies 2 rows of A by 2 columns of B, 8 bytes of k deep (4 bfloat16 or 8 int8), and
-// adds the four sums to a vector:
+// adds the four sums to a vector of four:
 //
 //   (a0 | a1), (b0 | b1)  ->  (a0.b0, a0.b1, a1.b0, a1.b1)
 //
@@ -13,7 +13,7 @@
 // k-group, and 24 of 32 registers. The sums become rows after the loop: the lower halves of two adjacent
 // vectors are four columns of the upper row, their upper halves four columns of the lower row.
 //
-// This was not measured; it ran only under emulation.
+// Its speed was not measured; it ran only under emulation.
 #pragma once
 
 #include "cpu/gemm/micro_kernel.h"

@@ -1,10 +1,10 @@
 // Packing: copies a block of an operand into micro-panels, the order in which the micro-kernel reads it.
 //
-// A micro-panel is W rows of A (or W columns of B) wide and k deep: unit [g * W + w] holds k-group g of
-// row w. Reading it is one sequential stream: no TLB misses, no lines fighting for one cache set, and
-// any stride of the operand, transposition and type conversion are paid here once instead of per use.
+// A micro-panel has W rows of A (or W columns of B) and depth k. Unit [g * W + w] holds k-group g of row w.
+// The panel is read as one sequential stream, without TLB misses and without conflicts in a cache set.
+// Strides, transposition and type conversion cost time once, here, instead of at each use.
 //
-// A k-group is what one multiply instruction consumes of one row: one element for an fma, two int16 for
+// A k-group is the elements of one row that one multiply instruction takes: one for an fma, two int16 for
 // pmaddwd. A Packing says how elements become units:
 //   Element, Unit, kGroup
 //   Vector<Unit> along_k(const Element* p)              lanes: successive k-groups, p contiguous in k
@@ -16,7 +16,7 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// One element a unit, in the accumulator's type.
+// A unit is one element in the accumulator's type.
 template <class T>
 struct Widened {
   using Element = T;
@@ -28,7 +28,7 @@ struct Widened {
   static FASTGEMM_INLINE Unit one(const T* p, int64_t, int64_t) { return widen(*p); }
 };
 
-// Two int16 a unit, or two int8 or uint8 that are extended to them.
+// A unit is two int16, or two int8 or uint8 that are widened to int16.
 template <class T>
 struct Int16Pairs {
   using Element = T;
@@ -50,16 +50,16 @@ struct Int16Pairs {
   }
 };
 
-// Units of a panel k deep. A panel whose width is no multiple of the vector is written with whole
-// vectors, each overlapping the next row; the last one needs room.
+// The number of units of a panel of depth k. If the width of a panel is not a multiple of the vector, it is
+// still written with whole vectors. Each of them overlaps the next row, and the last one needs extra memory.
 template <class Packing, int W>
 constexpr int64_t panel_units(int64_t k) {
   return ceil_div(k, Packing::kGroup) * W +
          (W % kLanes<typename Packing::Unit> ? kLanes<typename Packing::Unit> : 0);
 }
 
-// Element w, kk of the source lies at src[w * sw + kk * sk]. `width` rows exist from src on: the panel
-// takes W of them, or all and fills up with zeros.
+// Element (w, kk) of the source lies at src[w * sw + kk * sk]. The source has `width` rows. If that is less
+// than W, the panel is filled up with zeros.
 template <class Packing, int W>
 void pack_panel(typename Packing::Unit* dst, const typename Packing::Element* src, int64_t sw, int64_t sk,
                 int64_t width, int64_t k) {
@@ -74,7 +74,8 @@ void pack_panel(typename Packing::Unit* dst, const typename Packing::Element* sr
       for (int w = 0; w < W; w += N) store(dst + g * W + w, Packing::along_w(src + g * G * sk + w, sk));
   } else if (sk == 1) {
     for (; g + N <= full; g += N) {
-      // Downwards, so that a vector that reaches into the next row is overwritten by that row's own.
+      // From the last vector to the first: where a vector reaches into the next row, that row's own vector
+      // overwrites it.
       for (int w = (W - 1) / N * N; w >= 0; w -= N) {
         V block[N];
 #pragma GCC unroll 16
@@ -91,9 +92,9 @@ void pack_panel(typename Packing::Unit* dst, const typename Packing::Element* sr
       dst[g * W + w] = w < count ? Packing::one(src + w * sw + g * G * sk, sk, k - g * G) : Unit{};
 }
 
-// The Traits (engine.h) of a micro-kernel that reads panels of this Packing; what is left to add is
-// micro_kernel. A k-block is deep enough that reading and writing C does not count, and its B micro-panel
-// of 32 columns (64 KiB) still fits the L2 cache beside the A block.
+// The Traits (engine.h) of a micro-kernel that reads panels of this Packing; only micro_kernel is missing. A
+// k-block is so deep that the time to read and write C is negligible, while its B micro-panel of 32 columns
+// (64 KiB) still fits in L2 beside the A block.
 template <class P, int MR, int NR>
 struct PanelTraits {
   using Element = typename P::Element;

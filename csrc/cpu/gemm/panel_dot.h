@@ -1,11 +1,12 @@
-// Products with a small C and a long k, as of Gram matrices and of least squares: C sums products of panels
-// of A and B (gepdot in Goto and van de Geijn 2008).
+// Products with a small C and a long k, for example Gram matrices and least squares. C is the sum of products
+// of panels of A and B (gepdot in Goto and van de Geijn 2008).
 //
-// Operands are read about once, so to pack all of them takes as long as the product: 5 times torch's time for
-// (8, 200000) times (200000, 8). Here k goes in steps whose panel of B fills the L1 cache, and C stays in the
-// L2 cache. A and B are read in place where a step of k reads neighbours of one row. Rows of A are copied as
-// they are, to a leading dimension that spreads them over the sets of the L1 cache. Each thread takes a part
-// of k and sums into a C of its own; these are added in order, so that the result does not depend on timing.
+// Operands are read only about once, so packing all of them takes as long as the product: (8, 200000) times
+// (200000, 8) took 5 times as long as torch. Here k is divided into steps whose panel of B fills the L1
+// cache, and C stays in the L2 cache. A and B are read in place if a step of k reads neighbours of one row.
+// Rows of A are copied to a leading dimension that distributes them over the sets of the L1 cache. Each
+// thread computes a part of k with a C of its own. These are added in order, so that the result does not
+// depend on timing.
 #pragma once
 
 #include "cpu/gemm/engine.h"
@@ -20,7 +21,7 @@ class PanelDot {
   static constexpr int64_t kLine = 64 / sizeof(Acc);
   static constexpr int64_t kDepth = (int64_t{32} << 10) / (NR * int64_t{sizeof(Acc)});
   static constexpr int64_t kCopyLd = kDepth + kLine;
-  static constexpr int64_t kRowsInPlace = 8;  // the ways of an L1 cache
+  static constexpr int64_t kRowsInPlace = 8;  // the associativity of an L1 cache
 
  public:
   static bool suits(int64_t m, int64_t n, int64_t k) {
@@ -49,7 +50,8 @@ class PanelDot {
 
  private:
   void add_panels(const Problem& p, Range k, Acc* sums, Acc* copies, Context& ctx) const {
-    // The last vector of a row of B ends in the next row. From row `last` on it would end outside of B.
+    // The last vector of a row of B may reach into the next row. From row `last` on it would reach beyond the
+    // end of B.
     const int64_t over = round_up(p.n, kLanes<Acc>) - p.n;
     const bool in_place = p.b_cs == 1 && (over == 0 || p.b_rs > 0);
     const int64_t last = !in_place ? 0 : over == 0 ? p.k : p.k - ceil_div(over, p.b_rs);

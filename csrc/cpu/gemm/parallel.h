@@ -12,7 +12,7 @@ int threads_of(const Context& ctx);
 bool stopped(Context& ctx);
 void parallel(Context& ctx, int64_t tasks, void (*task)(void* closure, int64_t index), void* closure);
 
-// `body` is any callable taking the task's index. It outlives the call, so a pointer to it is enough.
+// `body` is any callable that takes the task's index. It outlives the call, so a pointer to it is enough.
 template <class Body>
 inline __attribute__((always_inline)) void parallel(Context& ctx, int64_t tasks, Body&& body) {
   using Closure = std::remove_reference_t<Body>;
@@ -20,8 +20,8 @@ inline __attribute__((always_inline)) void parallel(Context& ctx, int64_t tasks,
   parallel(ctx, tasks, [](void* c, int64_t i) { (*static_cast<Closure*>(c))(i); }, &body);
 }
 
-// Says when a loop has done so much that to ask whether the call is stopped costs nothing beside it: 0.1 ms
-// of the fastest kernel on a core, 20 ms of the slowest.
+// Tells a loop when to check whether the call is stopped. It is due after so much work that the check costs
+// almost nothing: 0.1 ms of the fastest kernel on a core, 20 ms of the slowest.
 struct Pace {
   static constexpr int64_t kMultiplyAdds = int64_t{1} << 24;
   int64_t done = 0;

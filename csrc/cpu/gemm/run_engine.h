@@ -1,5 +1,5 @@
-// From a GemmProblem to a route: streaming, in place, by panels of k, split-K or the five loops; batches and
-// threads.
+// Chooses the route of a GemmProblem: few rows, in place, panels of k, split-K or the five loops. Also
+// distributes batches and threads.
 #pragma once
 
 #include "cpu/gemm/engine.h"
@@ -26,15 +26,15 @@ Product<Traits, Out> product_of(const GemmProblem& p, int64_t batch) {
   return q;
 }
 
-// What runs the five loops: a kernel may have its own.
+// The class that runs the five loops; a kernel may have its own.
 template <class Traits, class Out>
 struct EngineOf {
   using Type = Engine<Traits, Out>;
 };
 
-// Few tiles and a long k: each thread takes a part of k and sums into its own (m, n) buffer; the buffers
-// are added in order, so that the result does not depend on timing. Products of one shape, each in turn,
-// share the memory.
+// Split-K, for few tiles and a long k. Each thread computes a part of k in its own (m, n) buffer. The buffers
+// are added in order, so that the result does not depend on timing. Products of one shape that are computed
+// one after another share the memory.
 template <class Traits, class Out>
 class SplitK {
   using Acc = typename Traits::Acc;
@@ -80,8 +80,8 @@ class SplitK {
   int64_t sums_bytes_, scratch_bytes_;
 };
 
-// Every product of a batch on a Runner (Engine, InPlace or PanelDot). Many or small ones are dealt out whole,
-// one thread each; few large ones take all threads in turn.
+// Computes all products of a batch by a Runner (Engine, InPlace or PanelDot). If there are many or small
+// ones, each is computed by one thread. Otherwise all threads compute one product after another.
 template <class Runner, class Traits, class Out>
 void run_batch(const GemmProblem& p, Context& ctx, int threads) {
   if (p.batch > 1 && threads > 1 && (p.batch >= 2 * threads || p.m * p.n * p.k < kWorthAFork)) {
@@ -110,7 +110,7 @@ void run_batch(const GemmProblem& p, Context& ctx, int threads) {
 template <class Traits, class Out>
 void run_routes(const GemmProblem& p, Context& ctx) {
   const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
-  // The five loops sum in blocks of k that k alone fixes; the other routes are taken for some m.
+  // The five loops divide k into blocks that depend on k alone. The choice of the other routes depends on m.
   if (p.invariant) return run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, threads);
   if constexpr (!kIsComplex<typename Traits::Element>) {
     if (run_few_rows<typename Traits::Element, Out>(p, ctx, threads)) return;
@@ -145,7 +145,8 @@ FASTGEMM_INLINE void with_out(const GemmProblem& p, F&& f) {
   f.template operator()<Acc>();
 }
 
-// The entry points of kernels on the engine: with every route and all cores, or the five loops alone.
+// The entry points of kernels that use the engine: with all routes and all cores, or with the five loops
+// alone.
 template <class Traits>
 void run_engine(const GemmProblem& p, Context& ctx) {
   with_out<Traits>(p, [&]<class Out>() {

@@ -1,6 +1,6 @@
-// SIMD in GCC vector extensions, as wide as the instruction set of this translation unit allows. The
-// portable part compiles for any processor; intrinsics stand only where the language has no word for an
-// instruction (half conversion, pair products), each beside its portable form.
+// SIMD in GCC vector extensions, as wide as the instruction set of this translation unit allows. The portable
+// part compiles for any processor; intrinsics are used only for instructions that the language cannot express
+// (half conversion, pair products), each beside its portable form.
 #pragma once
 
 #if defined(__SSE2__)
@@ -92,14 +92,15 @@ FASTGEMM_INLINE void transpose(V (&r)[N]) {
   }
 }
 
-// As many numbers as fit a vector of To, from memory. GCC 12 widens 16 to 32 bits in five instructions where
-// there is one, and 8 to 32 bits number by number, in sixty: packing int8 took seven times as long.
+// Loads as many numbers as fit in a vector of To, and widens them. A single instruction can do this, but GCC
+// 12 takes five to widen 16 to 32 bits, and sixty to widen 8 to 32 bits one by one: packing int8 took seven
+// times as long.
 template <class To, class From>
 FASTGEMM_INLINE Vector<To> load_extended(const From* p) {
   [[maybe_unused]] constexpr bool kFrom8 = sizeof(From) == 1, kTo16 = sizeof(To) == 2,
                                   kSigned = std::is_signed_v<From>;
   static_assert(sizeof(From) < sizeof(To) && sizeof(To) <= 4);
-#if defined(__AVX512BW__)  // maskz forms with a full mask: GCC 12 warns of the plain ones
+#if defined(__AVX512BW__)  // maskz forms with a full mask, because GCC 12 warns about the plain ones
   if constexpr (kTo16 && kSigned) return (Vector<To>)_mm512_maskz_cvtepi8_epi16(0xffffffff, load<__m256i>(p));
   if constexpr (kTo16) return (Vector<To>)_mm512_maskz_cvtepu8_epi16(0xffffffff, load<__m256i>(p));
   if constexpr (kFrom8 && kSigned) return (Vector<To>)_mm512_maskz_cvtepi8_epi32(0xffff, load<__m128i>(p));
@@ -131,7 +132,7 @@ FASTGEMM_INLINE Vector<To> load_extended(const From* p) {
 #endif
 }
 
-// One accumulator vector's worth of elements, widened to the accumulator's type.
+// Loads elements for one vector of accumulators, widened to the accumulator's type.
 template <class T>
 FASTGEMM_INLINE Vector<Accumulator<T>> load_widened(const T* p) {
   using Acc = Accumulator<T>;
@@ -187,7 +188,7 @@ FASTGEMM_INLINE void store_narrowed(T* p, Vector<Acc> v) {
   }
 }
 
-// Without AVX-512 a product of 64-bit lanes is made of 32-bit ones, if there is an instruction for those.
+// Without AVX-512, 64-bit lanes are multiplied by 32-bit products, if there is an instruction for these.
 #if (defined(__AVX2__) && !defined(__AVX512DQ__)) || defined(__aarch64__)
 inline constexpr bool kMultipliesHalves = true;
 #else

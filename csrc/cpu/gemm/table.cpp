@@ -1,5 +1,5 @@
-// The rows of CPU GEMM, and what lies between the table and the kernels: empty problems, column-major
-// results and the choice of the instruction set are settled here once.
+// The rows of CPU GEMM. This file also handles empty problems and column-major results, and chooses the
+// instruction set, so that the kernels need not.
 #include "core/cpu_features.h"
 #include "core/passes.h"
 #include "cpu/gemm/epilogue.h"
@@ -76,7 +76,7 @@ Kernel with_complex(Kernel k) {
   return k;
 }
 
-// Kernels on units that one architecture has; the rows stand in every table, and say what is missing.
+// Kernels for units of one architecture. Their rows are in every table, and tell what is missing.
 #if defined(__x86_64__)
 #define FASTGEMM_X86(kernel) run<kernel>
 #else
@@ -88,7 +88,7 @@ Kernel with_complex(Kernel k) {
 #define FASTGEMM_AARCH64(kernel) nullptr
 #endif
 
-// Why the kernels of a unit cannot run: the processor lacks it, or was told not to use it.
+// Why the kernels of a unit cannot run: the processor lacks it, or FASTGEMM_CPU_ISA excludes it.
 const char* lacking(bool CpuFeatures::*unit, const char* absent, const char* left_out) {
   if (cpu_features().*unit) return nullptr;
   return detected_cpu_features().*unit ? left_out : absent;

@@ -1,12 +1,13 @@
-// Batches of products that are too small for a register tile, as of (3, 3) by (3, 1): a dot product for each
-// element. A tile takes 40 ns before it multiplies, and 180 ns with packed panels.
+// Batches of products that are too small for a register tile, such as (3, 3) by (3, 1). Each element is
+// computed as a dot product. A tile would take 40 ns before its first multiplication, or 180 ns with packed
+// panels.
 #pragma once
 
 #include "cpu/gemm/engine.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// Products of a batch; DEPTH is k, or 0 where k is more than 4.
+// Computes products of a batch. DEPTH is k, or 0 if k is more than 4.
 template <class T, class Out, int DEPTH>
 void multiply_tiny(const GemmProblem& p, Range batch) {
   const int64_t depth = DEPTH ? DEPTH : p.k;
@@ -25,7 +26,7 @@ void multiply_tiny(const GemmProblem& p, Range batch) {
   }
 }
 
-// Takes the problem when it is such a batch.
+// Computes the problem and returns true if it is such a batch.
 template <class T, class Out>
 bool run_tiny(const GemmProblem& p, Context& ctx) {
   constexpr int64_t kMost = 128;  // multiply-adds
@@ -36,7 +37,7 @@ bool run_tiny(const GemmProblem& p, Context& ctx) {
     static constexpr Kernel kernels[] = {multiply_tiny<T, Out, 0>, multiply_tiny<T, Out, 1>,
                                          multiply_tiny<T, Out, 2>, multiply_tiny<T, Out, 3>,
                                          multiply_tiny<T, Out, 4>};
-    constexpr int64_t kTask = 1 << 15;  // multiply-adds that a fork is worth
+    constexpr int64_t kTask = 1 << 15;  // multiply-adds of a task
     const int64_t step = ceil_div(kTask, p.m * p.n * p.k);
     parallel(ctx, ceil_div(p.batch, step), [&](int64_t task) {
       kernels[p.k <= 4 ? p.k : 0](p, {task * step, min(p.batch, (task + 1) * step)});

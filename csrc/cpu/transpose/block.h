@@ -1,4 +1,5 @@
-// What the transpose rungs share: elements as plain bytes, and the piece of a problem one call works on.
+// What the transpose rungs have in common: elements as plain bytes, and the part of a problem that one call
+// handles.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +9,17 @@
 
 namespace fastgemm {
 
-// Moving needs an element's width, not its type. Alignment 1, because a view may start at any byte.
+// To move an element only its width is needed, not its type. Its alignment is 1, because a view may start at
+// any byte.
 template <int Size>
 struct Element {
   unsigned char byte[Size];
 };
 
-// Rows [row_begin, row_end) of `cols` columns of one matrix. src and dst point at row 0 of the first of
-// these columns; strides are bytes between rows of src and between rows of dst (= columns of src).
-// `rows` is the height of the whole matrix. A kernel that writes whole cache lines needs it: where its piece
-// ends inside a line, it may leave this line to the piece below, which then begins above its own row_begin.
+// Rows [row_begin, row_end) of `cols` columns of one matrix. src and dst point at row 0 of the first of these
+// columns; strides are bytes between rows of src and between rows of dst (= columns of src). `rows` is the
+// height of the whole matrix. Kernels that write whole cache lines need it: if a piece ends inside a line,
+// the piece below writes this line, and therefore begins above its own row_begin.
 struct Block {
   const char* src;
   char* dst;
@@ -28,11 +30,11 @@ using BlockKernel = void (*)(int element_size, const Block&);
 
 inline constexpr int kLine = 64;  // bytes of a cache line
 
-// Kernels from level 4 up walk down strips of columns, kStripBytes of a src row wide, and levels 5 and 6
-// cut a strip into tiles of kTileRowBytes of a dst row. Memory wants runs of this length on both sides: one
-// Zen 3 core reads runs of 64, 128 and 256 bytes, a row apart, at 4, 7 and 14 GB/s, and its stores past the
-// cache take runs of 64 bytes at a third of the rate of 256. Longer ones bring no more, and a tile of
-// 256 x 256 bytes, its buffer and the tile to come share a 512 KiB L2.
+// Kernels from level 4 on go down strips of columns, which are kStripBytes of a src row wide. Levels 5 and 6
+// divide a strip into tiles of kTileRowBytes of a dst row. Memory needs contiguous runs of this length on
+// both sides. One Zen 3 core reads runs of 64, 128 and 256 bytes from different rows at 4, 7 and 14 GB/s, and
+// writes non-temporal runs of 64 bytes at a third of the rate of 256 bytes. Longer runs gain nothing. A tile
+// of 256 x 256 bytes, its buffer and the next tile fit together in a 512 KiB L2.
 inline constexpr int64_t kStripBytes = 256, kTileRowBytes = 256;
 
 // Runs the kernel on the whole problem: on one thread, or split over the context's threads.

@@ -16,11 +16,11 @@ bool is_row_copy(const TransposeProblem& p) { return p.src.row_stride == 1 || p.
 void copy_rows(const TransposeProblem& p, Context& context) {
   const int64_t size = element_size(p.type);
   if (p.batch * p.cols * p.rows == 0) return;
-  // Rows without gaps on either side are one long row.
+  // If neither side has gaps between rows, they are treated as one long row.
   const bool dense = p.src.col_stride == p.rows && p.dst.row_stride == p.rows;
   const int64_t rows = dense ? 1 : p.cols, bytes = (dense ? p.rows * p.cols : p.rows) * size;
 
-  // One task copies some rows, or a piece of a long one.
+  // A task copies several rows, or a part of a long row.
   const int64_t pieces = (bytes + kTaskBytes - 1) / kTaskBytes,
                 group = std::max<int64_t>(kTaskBytes / bytes, 1);
   const int64_t groups = (p.batch * rows + group - 1) / group;

@@ -1,6 +1,6 @@
-// Level 1: two loops. The inner one walks a row of src, so reads are sequential and every write lands on
-// another row of dst: a 64-byte line is fetched and written back for each element, and once a column of
-// dst rows outgrows the cache no line survives until its next element arrives. The companion
+// Level 1: two loops. The inner one goes along a row of src, so reads are sequential, and each write goes to
+// another row of dst. A 64-byte line is fetched and written back for each element: if a column of dst rows is
+// larger than the cache, no line stays there until its next element is written. The companion
 // naive_strided_read exchanges the loops: sequential writes, strided reads.
 #include "cpu/transpose/block.h"
 

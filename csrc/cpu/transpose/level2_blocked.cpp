@@ -1,7 +1,7 @@
-// Level 2: cache blocking. The matrix is cut into square blocks, small enough that all lines of a block,
-// read and written, stay cached until every element in them was used: each line travels once.
-// What is left: with rows a power of two apart, the lines of a block fall into one or two cache sets and
-// evict each other although the cache is nearly empty (level 3).
+// Level 2: cache blocking. The matrix is divided into square blocks. They are so small that all lines of a
+// block, read and written, stay cached until every element in them was used. So each line is transferred
+// once. One problem remains (level 3): if rows are a power of two apart, the lines of a block are in one or
+// two cache sets and evict each other, although the cache is nearly empty.
 #include <algorithm>
 
 #include "cpu/transpose/block.h"

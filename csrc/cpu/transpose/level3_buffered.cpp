@@ -1,7 +1,7 @@
-// Level 3: the block goes through a small buffer. Its rows are one element longer than the block, so the
-// scattered writes of a column spread over all cache sets, whatever the distance between rows of dst;
-// then each row of the buffer is copied to dst in one sequential run. That breaks the conflicts of
-// power-of-two strides, where level 2's block evicts itself, and allows a larger block.
+// Level 3: blocks go through a small buffer. Its rows are one element longer than the block. So the writes of
+// a column are distributed over all cache sets, whatever the distance between rows of dst. Then each row of
+// the buffer is copied to dst in one sequential run. This avoids the conflicts of power-of-two strides, by
+// which the lines of level 2's blocks evict each other, and allows larger blocks.
 #include <algorithm>
 #include <cstring>
 

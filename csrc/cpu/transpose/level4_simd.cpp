@@ -1,6 +1,6 @@
-// Level 4: tiles are transposed in SIMD registers (simd.h): 16 bytes are read and up to 64 written at a
-// time, where level 3 moved one element. With AVX-512 every store is a whole line of dst, so nothing is
-// left for power-of-two strides to evict and the buffer of level 3 goes.
+// Level 4: tiles are transposed in SIMD registers (simd.h). It reads 16 bytes and writes up to 64 bytes at a
+// time, where level 3 moves one element. With AVX-512 every store is a whole line of dst, so power-of-two
+// strides cause no evictions, and the buffer of level 3 is not needed.
 #include "cpu/transpose/simd.h"
 
 namespace fastgemm::FASTGEMM_ISA {

@@ -1,7 +1,7 @@
 // Level 5: whole lines of dst are written with non-temporal stores, on all cores. An ordinary store first
-// reads the line it is about to overwrite, a third of level 4's traffic, and evicts input that is still
-// needed. A tile's lines are complete only when its rows are, so tiles go through a buffer (streaming.h).
-// Small problems, whose result fits in the cache, keep level 4's ordinary stores (table.cpp).
+// reads the line that it will overwrite, which is a third of level 4's traffic, and evicts input that is
+// still needed. The lines of a tile are complete only when all of its rows are, so tiles go through a buffer
+// (streaming.h). Small problems, whose result fits in the cache, use level 4's ordinary stores (table.cpp).
 #include "cpu/transpose/streaming.h"
 
 namespace fastgemm::FASTGEMM_ISA {

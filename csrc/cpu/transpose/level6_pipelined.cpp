@@ -1,27 +1,31 @@
-// Level 6: reads are under way while something else is done. Two things keep level 5 from that: hardware
-// prefetchers do not follow a walk that leaves the page with every row, and a register transpose reads a line
-// in four visits of 16 bytes, between which rows a multiple of 2 KiB apart (6144 bytes, 4096 floats) throw it
-// out of the few L1 sets that they share.
+// Level 6: reads overlap with other work. In level 5 they do not, for two reasons. Hardware prefetchers do
+// not follow accesses that change to another page with every row. And a transposition in registers reads a
+// line in four accesses of 16 bytes. Between them, rows at multiples of 2 KiB (6144 bytes, 4096 floats) evict
+// the line from the few L1 sets that they share.
 //
-// - Each band of rows is copied once to a dense stage in L1, row after row, the rows to come prefetched.
-// - While a tile is written past the cache the next one is prefetched into L2, as many bytes as are written.
-//   All of it at once, before the tile is transposed, is worth nothing: the processor drops most of that.
-// - A band is one line of dst high, so that each line of the tile, which L1 does not hold, is written once.
+// - Each band of rows is copied once to a dense buffer in L1, the stage, row after row, while the next rows
+//   are prefetched.
+// - While a tile is written with non-temporal stores, the next tile is prefetched into L2, as many bytes as
+//   are written. To prefetch all of it before the transposition gains nothing: the processor drops most of
+//   these prefetches.
+// - A band has the height of one line of dst, so that each line of the tile, which is not in L1, is written
+//   once.
 //
-// On two Zen 3 cores, share of a copy's bandwidth at 8192 x 8192 (4096 x 4096 from 4 bytes on), beside strips
-// of 512 bytes, bands of half a line and a prefetch at once: 1-byte elements 0.44 -> 0.73, 4-byte 0.62 ->
-// 0.95, 8-byte 0.68 -> 1.0; on one core 0.42 -> 0.68, 0.65 -> 0.96, 0.53 -> 0.82. A stage for a whole tile,
-// filled while the one before is transposed, gained nothing.
+// On two Zen 3 cores at 8192 x 8192 (4096 x 4096 from 4 bytes on), the share of a copy's bandwidth rises as
+// follows. The first number is for strips of 512 bytes, bands of half a line and a prefetch of the whole tile
+// at once. 1-byte elements 0.44 -> 0.73, 4-byte 0.62 -> 0.95, 8-byte 0.68 -> 1.0; on one core 0.42 -> 0.68,
+// 0.65 -> 0.96, 0.53 -> 0.82. A stage for a whole tile, filled while the tile before is transposed, gained
+// nothing.
 #include "cpu/transpose/streaming.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
 constexpr int64_t kStagePitch =
-    kStripBytes + 2 * kLine;       // the widest strip, and a line against set conflicts
+    kStripBytes + 2 * kLine;       // the widest strip, and a line to avoid set conflicts
 constexpr int64_t kRowsAhead = 8;  // 4 to 32 are as good
 
-// `rows` rows to the stage, of `left` that follow each other.
+// Copies `rows` rows to the stage; src has `left` rows from here on.
 FASTGEMM_INLINE void stage_rows(const char* row, int64_t stride, char* stage, int64_t rows, int64_t left,
                                 int64_t bytes) {
   for (; rows > 0; --rows, --left, row += stride, stage += kStagePitch) {
@@ -38,7 +42,7 @@ FASTGEMM_INLINE void stage_rows(const char* row, int64_t stride, char* stage, in
   }
 }
 
-// From the stage to the tile: a band of one line, column by column, or what is left of one.
+// Transposes the stage to the tile, column by column. The band has the height of a line, or less at the end.
 template <int Size>
 FASTGEMM_INLINE void transpose_stage(const char* stage, char* tile, int64_t rows, int64_t cols) {
   constexpr int64_t kCols = 16 / Size, kRows = Widest::kBytes / Size;
@@ -66,8 +70,8 @@ void staged(const Block& b) {
   stream_block<Size, true>(b, fill);
 }
 
-// Rows less than three lines apart are what hardware prefetchers follow, and to copy parts of lines costs
-// more than it gains: 1M x 3 floats take 4.9 ms with the stage and 0.85 without, on two Zen 3 cores.
+// If rows are less than three lines apart, hardware prefetchers follow them, and copying parts of lines costs
+// more than it gains: 1M x 3 floats take 4.9 ms with the stage and 0.85 ms without it, on two Zen 3 cores.
 template <int Size>
 void pipelined(const Block& b) {
   if (b.src_stride >= 3 * kLine || b.cols * Size % kLine == 0) return staged<Size>(b);

@@ -1,4 +1,4 @@
-// Cuts a transpose into the blocks that kernels work on, and hands them to the context's threads.
+// Divides a transpose into blocks, and distributes them over the context's threads.
 #include <algorithm>
 
 #include "cpu/transpose/block.h"
@@ -41,7 +41,7 @@ void run_parallel(const TransposeProblem& p, Context& context, BlockKernel kerne
   if (threads == 1 || p.batch * matrix_bytes < kTaskBytes) return run_serial(p, kernel);
 
   if (p.batch >= 4 * threads) {
-    // At least 64 KiB and at most 1/4 of a thread's share a task.
+    // A task has at least 64 KiB, but at most 1/4 of a thread's share.
     const int64_t fair = std::max<int64_t>(p.batch / (4 * threads), 1);
     const int64_t group = std::clamp<int64_t>(kTaskBytes / matrix_bytes, 1, fair);
     return context.parallel(ceil_div(p.batch, group), [&](int64_t task) {
@@ -49,8 +49,8 @@ void run_parallel(const TransposeProblem& p, Context& context, BlockKernel kerne
     });
   }
 
-  // Whole strips of columns, full height if there are enough of them: every cut down a strip re-reads the
-  // rows of one line above it. The last piece takes what is left over.
+  // Tasks are whole strips of columns of full height, if there are enough of them: each cut through a strip
+  // costs reading the rows of one line twice. The last task takes the remainder.
   const int64_t strip = kStripBytes / size, strips = std::max<int64_t>(p.cols / strip, 1);
   const int64_t unit = kTileRowBytes / size, units = std::max<int64_t>(p.rows / unit, 1);
   const int64_t wanted = std::min(8 * threads, p.batch * matrix_bytes / kTaskBytes);

@@ -1,12 +1,12 @@
 // Registers of 16-byte lanes, and the transpose of a tile in them. Compiled once per instruction set;
-// everything is inlined into namespace fastgemm::FASTGEMM_ISA, so that no copy built for one processor is
-// ever linked into code for another.
+// everything is inlined into namespace fastgemm::FASTGEMM_ISA, so that code built for one processor is never
+// linked into code for another.
 //
-// A register of L lanes holds, in lane l, 16 bytes of row l * n + k (n = 16 / element size), for
-// k = 0 ... n - 1: n registers, L * n rows, n columns. Collecting lanes happens in the loads; what is left
-// is an n x n transpose inside every lane, log2(n) rounds of interleaving, which no instruction set needs
-// cross-lane shuffles for. Register c then holds column c of all L * n rows: a whole line of dst with
-// AVX-512. All element sizes and widths share this one network.
+// Lane l of a register with L lanes holds 16 bytes of row l * n + k (n = 16 / element size). For k = 0 ... n
+// - 1 these are n registers, with L * n rows and n columns. The loads collect the lanes. An n x n
+// transposition inside every lane remains, log2(n) rounds of interleaving, for which no instruction set needs
+// cross-lane shuffles. Then register c holds column c of all L * n rows: a whole line of dst with AVX-512.
+// All element sizes and widths use this one network.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// One lane: GCC vector extensions, so that any processor's interleave (punpckl, zip1) is found.
+// One lane, in GCC vector extensions, so that the compiler uses the interleave instruction of any processor
+// (punpckl, zip1).
 struct Vector16 {
   using Type = uint8_t __attribute__((vector_size(16)));
   using U16 = uint16_t __attribute__((vector_size(16)));
@@ -40,7 +41,7 @@ struct Vector16 {
 #if defined(__SSE2__)
     _mm_stream_si128(reinterpret_cast<__m128i*>(p), reinterpret_cast<__m128i>(v));
 #else
-    store(p, v);  // no non-temporal store in the language; other processors detect whole-line writes
+    store(p, v);  // the language has no non-temporal store; other processors detect writes of whole lines
 #endif
   }
   template <int Size>
@@ -105,8 +106,8 @@ struct Vector32 {
 #endif
 
 #if defined(__AVX512BW__)
-// The maskz forms with a full mask are the plain instructions, minus GCC 12's false warnings about the
-// undefined operand in the plain intrinsics.
+// The maskz forms with a full mask are the same instructions as the plain intrinsics, without GCC 12's false
+// warnings about their undefined operand.
 struct Vector64 {
   using Type = __m512i;
   static constexpr int kBytes = 64;
@@ -177,8 +178,8 @@ FASTGEMM_INLINE void transpose_elements(const char* src, int64_t src_stride, cha
       reinterpret_cast<T*>(dst + j * dst_stride)[i] = reinterpret_cast<const T*>(src + i * src_stride)[j];
 }
 
-// One band of kBytes / Size rows. The last block of the band is moved back to end with the band, and
-// writes some elements a second time: cheaper than any narrower code.
+// Transposes one band of kBytes / Size rows. The last block is moved back, so that it ends with the band. It
+// writes some elements a second time, which costs less than narrower code.
 template <class V, int Size>
 FASTGEMM_INLINE void transpose_band(const char* src, int64_t src_stride, char* dst, int64_t dst_stride,
                                     int64_t cols) {
@@ -189,8 +190,8 @@ FASTGEMM_INLINE void transpose_band(const char* src, int64_t src_stride, char* d
   }
 }
 
-// Any rows and cols: bands of the widest register, then of one lane, the last band moved back likewise;
-// element by element only where a side is shorter than one lane.
+// Transposes any number of rows and columns: first in bands of the widest register, then of one lane, whose
+// last band is also moved back. Single elements are moved only if a side is shorter than one lane.
 template <int Size>
 FASTGEMM_INLINE void transpose_tile(const char* src, int64_t src_stride, char* dst, int64_t dst_stride,
                                     int64_t rows, int64_t cols) {

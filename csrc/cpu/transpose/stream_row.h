@@ -1,12 +1,12 @@
-// Writing part of a row past the cache, for transpose and add.
+// Writes a part of a row with non-temporal stores, for transpose and add.
 #pragma once
 
 #include "cpu/transpose/simd.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// Writes bytes [begin, end) of the row that starts at `row`, whole lines with non-temporal stores and what is
-// left at either end with ordinary ones. `data` is what belongs at begin.
+// Writes bytes [begin, end) of the row that starts at `row`: whole lines with non-temporal stores, and the
+// rest at either end with ordinary ones. `data` points to the byte for position `begin`.
 FASTGEMM_INLINE void stream_row(char* row, const char* data, int64_t begin, int64_t end) {
   char *p = row + begin, *const stop = row + end;
   int64_t head = -reinterpret_cast<intptr_t>(p) & (kLine - 1);
@@ -21,7 +21,7 @@ FASTGEMM_INLINE void stream_row(char* row, const char* data, int64_t begin, int6
   if (p < stop) std::memcpy(p, data, stop - p);
 }
 
-// Orders the non-temporal stores before whatever tells another thread of them.
+// Orders the non-temporal stores before later stores, such as a flag that another thread reads.
 FASTGEMM_INLINE void stream_fence() {
 #if defined(__SSE2__)
   _mm_sfence();

@@ -1,10 +1,10 @@
-// The walk of levels 5 and 6: down a strip of columns, tile by tile, each transposed into a buffer in L2
-// and written from there to dst in whole cache lines with non-temporal stores.
+// The loops of levels 5 and 6: down a strip of columns, tile by tile. Each tile is transposed to a buffer in
+// L2, and written from there to dst in whole cache lines with non-temporal stores.
 //
-// Rows of dst may start anywhere in a line (odd sizes), so the part of a dst row that a tile may write
-// differs from row to row: the lines that are complete. The buffer therefore keeps one line of the tile
-// above in front of each row, and a row is written from its last line boundary before the tile to its last
-// one within the tile. Only the two ends of a dst row are written with ordinary stores.
+// Rows of dst may start anywhere in a line (odd sizes). A tile may write only complete lines, so its part of
+// a dst row differs from row to row. The buffer therefore keeps one line of the tile above in front of each
+// row, and a row is written from its last line boundary before the tile to its last one within the tile. Only
+// the two ends of a dst row are written with ordinary stores.
 #pragma once
 
 #include "cpu/transpose/simd.h"
@@ -12,10 +12,10 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-inline constexpr int64_t kPitch = kLine + kTileRowBytes + kLine;  // of a buffer row: line above, tile, spare
+inline constexpr int64_t kPitch = kLine + kTileRowBytes + kLine;  // of a row: line above, tile, extra line
 
-// The next piece of what is left: `Full`, or all of it if that is at most `Spare` more, because a piece of
-// one row or column touches as many lines and pages as a full one.
+// The size of the next piece: `Full`, or all that is left if it is at most `Spare` more than that, because a
+// piece of one row or column touches as many lines and pages as a full one.
 template <int64_t Full, int64_t Spare>
 FASTGEMM_INLINE int64_t take(int64_t left) {
   return left <= Full + Spare ? left : Full;
@@ -32,14 +32,15 @@ struct Piece {
   int64_t stride, rows, bytes;
 };
 
-// Every line of a row; the last one counts when rows are unaligned, since a single line that was left out
-// stalls whoever reads the row.
+// Prefetches every line of a row. If rows are unaligned, this includes the line of the last byte: a read of a
+// line that was not prefetched would stall.
 FASTGEMM_INLINE void prefetch_row(const char* row, int64_t bytes) {
   for (int64_t k = 0; k < bytes; k += kLine) __builtin_prefetch(row + k, 0, 2);
   __builtin_prefetch(row + bytes - 1, 0, 2);
 }
 
-// The tile after the one that ends in row `end` and column `next_col`: below it, or on top of the next strip.
+// The tile after the one that ends in row `end` and column `next_col`: the one below it, or the first tile of
+// the next strip.
 template <int Size>
 FASTGEMM_INLINE Piece tile_after(const Block& b, int64_t col, int64_t next_col, int64_t end) {
   constexpr int64_t kRows = kTileRowBytes / Size, kCols = kStripBytes / Size, kSpare = kLine / Size;
@@ -49,8 +50,8 @@ FASTGEMM_INLINE Piece tile_after(const Block& b, int64_t col, int64_t next_col, 
   return {b.src + row * b.src_stride + j * Size, b.src_stride, rows, cols * Size};
 }
 
-// Writes what tile rows [i0, i1) complete of each dst row, and keeps the last line for the tile below. Rows
-// of `next` are prefetched evenly in between.
+// Writes the lines of each dst row that tile rows [i0, i1) complete, and keeps the last line for the tile
+// below. Meanwhile it prefetches rows of `next` at an even rate.
 template <int Size>
 FASTGEMM_INLINE void drain(const Block& b, char* dst, char* buffer, int64_t i0, int64_t i1, int64_t cols,
                            const Piece& next) {
@@ -65,9 +66,9 @@ FASTGEMM_INLINE void drain(const Block& b, char* dst, char* buffer, int64_t i0, 
   }
 }
 
-// Walks block b. fill(src, row, rows, cols, buffer) transposes rows [row, row + rows) of the strip that
-// starts at src into the buffer, which is where a rung says how. With Ahead the tile that comes next is
-// prefetched while this one is written.
+// Transposes block b. fill(src, row, rows, cols, buffer) transposes rows [row, row + rows) of the strip that
+// starts at src into the buffer; each rung has its own. With Ahead the next tile is prefetched while this one
+// is written.
 template <int Size, bool Ahead, class Fill>
 FASTGEMM_INLINE void stream_block(const Block& b, Fill fill) {
   constexpr int64_t kRows = kTileRowBytes / Size, kCols = kStripBytes / Size, kSpare = kLine / Size;
@@ -76,7 +77,7 @@ FASTGEMM_INLINE void stream_block(const Block& b, Fill fill) {
     cols = take<kCols, kSpare>(b.cols - j);
     const char* src = b.src + j * Size;
     char* dst = b.dst + j * b.dst_stride;
-    if (b.row_begin > 0)  // the line that the piece above left to this one
+    if (b.row_begin > 0)  // the line that the piece above did not write
       transpose_tile<Size>(src + (b.row_begin - kSpare) * b.src_stride, b.src_stride, buffer, kPitch, kSpare,
                            cols);
     for (int64_t i = b.row_begin, rows; i < b.row_end; i += rows) {

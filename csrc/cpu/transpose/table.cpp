@@ -13,7 +13,7 @@ void serial(const TransposeProblem& p, Context& context) {
   is_row_copy(p) ? copy_rows(p, context) : run_serial(p, kernel);
 }
 
-// The same kernel as compiled for each instruction set, in the order of Isa.
+// One kernel compiled for each instruction set, in the order of Isa.
 #if defined(__x86_64__)
 #define FASTGEMM_PER_ISA(kernel) {baseline::kernel, avx2::kernel, avx512::kernel}
 #else
@@ -31,11 +31,11 @@ void simd(const TransposeProblem& p, Context& context) {
   is_row_copy(p) ? copy_rows(p, context) : run_serial(p, for_this_cpu(kSimd));
 }
 
-// Non-temporal stores pay once the result would leave the caches anyway. Two Zen 4 cores with 1 MiB of L2
-// each and 32 MiB of L3, ordinary against non-temporal, GB/s: 512 x 512 floats (2 MB moved) 71 : 38,
-// 1024 x 1024 (8 MB) 42 : 51, 1025 x 1025 35 : 37, 2049 x 2049 22 : 35, 1025 x 1025 bytes (2 MB) 44 : 30,
-// 2049 x 2049 (8 MB) 28 : 33. L2 is the yardstick because an L3 is shared with cores that do
-// other work. Rows of dst shorter than a tile have too few whole lines.
+// Whether to use non-temporal stores. They pay if the result does not stay in the caches anyway. Ordinary
+// against non-temporal stores on two Zen 4 cores with 1 MiB of L2 each and 32 MiB of L3, in GB/s: 512 x 512
+// floats (2 MB moved) 71 : 38, 1024 x 1024 (8 MB) 42 : 51, 1025 x 1025 35 : 37, 2049 x 2049 22 : 35, 1025 x
+// 1025 bytes (2 MB) 44 : 30, 2049 x 2049 (8 MB) 28 : 33. The limit depends on L2, because L3 is shared with
+// cores that do other work. If rows of dst are shorter than a tile, they have too few whole lines.
 bool bypasses_cache(const TransposeProblem& p) {
   return p.bytes() >= 8.0 * static_cast<double>(cpu_caches().l2) &&
          p.rows * element_size(p.type) >= kTileRowBytes;

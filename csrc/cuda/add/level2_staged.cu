@@ -6,6 +6,8 @@
 // The pitfall staged_transposed uses tiles of 32 x 32 with the indices [threadIdx.x][threadIdx.y], so that a
 // warp goes down a column. A request to global memory then has 32 sectors where 4 would do (fp32), and in
 // shared memory all lanes access the same bank.
+
+#include "core/min_max.h"
 #include "cuda/add/levels.h"
 #include "cuda/add/problem.cuh"
 

@@ -18,7 +18,8 @@ struct AddSide {
   }
 };
 
-// out = a + alpha * b, rounded once. If rows or columns of out are contiguous, it is its rows here.
+// out = a + alpha * b, rounded once. If only columns of out are contiguous, the problem is transposed, so
+// that its rows are contiguous.
 template <class T>
 struct Add {
   using Acc = Accumulator<T>;

@@ -19,7 +19,7 @@ constexpr Kernel kRows[] = {
     row(2, "staged_transposed", "The same with [threadIdx.x][threadIdx.y]: strided in both memories.",
         FASTGEMM_LAUNCHER(add_staged_transposed), Role::pitfall),
     row(4, "vectorized", "16 bytes of each operand a thread.", FASTGEMM_LAUNCHER(add_vectorized)),
-    row(5, "saturating", "Several vectors of each operand a thread, all on their way at once.",
+    row(5, "saturating", "Several vectors of each operand per thread, all in flight at once.",
         FASTGEMM_LAUNCHER(add_saturating)),
 };
 

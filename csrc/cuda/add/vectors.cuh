@@ -57,7 +57,7 @@ struct Packed<int16_t> {
   }
 };
 
-// Vectors are counted from the 16-byte boundary at or before the begin of each row of out: `lead` elements of
+// Vectors are counted from the 16-byte boundary at or before the start of each row of out: `lead` elements of
 // a row's first vector lie before the row. a and b have the same boundaries, or one element for the whole
 // row.
 template <class T, int V>

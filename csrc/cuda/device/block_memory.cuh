@@ -18,7 +18,7 @@ void with_stages(Body&& body) {
   body.template operator()<3>();
 }
 
-// Whether a kernel with such a ring may run on the GPU that is compiled for. If not, its body is empty.
+// Whether a kernel with such a ring may run on the GPU for which it is compiled. If not, its body is empty.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
 template <int STAGES, int STAGE_BYTES>
 inline constexpr bool kMayHaveStages = STAGES == (3 * STAGE_BYTES > kLeastBlockBytes ? 2 : 3);

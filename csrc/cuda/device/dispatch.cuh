@@ -20,7 +20,7 @@ inline constexpr DType kDType = std::is_same_v<T, double>                       
                                 : std::is_same_v<T, LongInt16>                   ? DType::i16i64
                                                                                  : DType::i32;
 
-// Calls body.operator()<T>() with the one of the types T that `type` stands for.
+// Calls body.operator()<T>() with the type T of the list that `type` stands for.
 template <class... T, class Body>
 void with_element(DType type, Body&& body) {
   ((type == kDType<T> ? body.template operator()<T>() : void()), ...);

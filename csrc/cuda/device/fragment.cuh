@@ -13,7 +13,7 @@ struct Tf32 {
 // The elements that tensor cores multiply for a problem of T: float32 as tf32, others unchanged.
 template <class T>
 using TensorCoreElement = std::conditional_t<std::is_same_v<T, float>, Tf32, T>;
-// The same, for operands that change places.
+// The same if A and B are exchanged.
 template <class E, bool exchanged>
 using ExchangedElements =
     std::conditional_t<exchanged && !std::is_same_v<typename ElementsOf<E>::A, typename ElementsOf<E>::B>,

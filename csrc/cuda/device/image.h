@@ -5,7 +5,7 @@
 
 namespace fastgemm::cuda {
 
-// Why no GPU can be used, in words that help a user to mend it: no driver, too old a driver, no GPU, or no
+// Why no GPU can be used, and what the user can do about it: no driver, too old a driver, no GPU, or no
 // visible GPU. Empty if a GPU can be used.
 std::string no_device();
 

@@ -2,13 +2,16 @@
 // with a check for errors.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <source_location>
-#include <string>
-#include <typeinfo>
 
 #include "core/context.h"
 #include "cuda/device/platform.cuh"
+
+#if !defined(__CUDACC__)
+#include <functional>
+#include <typeinfo>
+#endif
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -28,7 +28,7 @@ struct LongInt16 {
 };
 
 // The type in which products of T are accumulated. Integers wrap modulo 2^32, int64 modulo 2^64; the types
-// are unsigned, because C++ defines that for these only.
+// are unsigned, because C++ defines wrapping only for these.
 template <class T>
 struct AccumulatorOf {
   using type = T;

@@ -6,8 +6,8 @@
 //   FASTGEMM_LDG(p)                       a load through the read-only path
 //   FASTGEMM_SM90A                        1 where code may use sm_90a instructions: compiling for that GPU or
 //                                         for the host; a kernel that needs them has an empty body elsewhere
-//   FASTGEMM_PORTABLE                     1 where code may run that a kernel has for GPUs without them: a row
-//                                         with a kernel of each kind leaves the other one empty
+//   FASTGEMM_PORTABLE                     1 where code for GPUs without them may run; if a row has a
+//                                         kernel of each kind, the body of one of them is empty
 #pragma once
 
 #include <cstddef>

@@ -43,8 +43,8 @@ __device__ __forceinline__ void store_vector(T* p, const V& v) {
   *reinterpret_cast<V*>(p) = v;
 }
 
-// Does the same where another branch stores single elements. There nvcc would split a plain vector store into
-// single stores, to share these with that branch.
+// Does the same, in code where another branch stores single elements. There nvcc would split a plain vector
+// store into single stores, to share these with that branch.
 template <class V, class T>
 __device__ __forceinline__ void store_vector_whole(T* global, const V& v) {
   uint32_t w[sizeof(V) / 4];

@@ -146,8 +146,9 @@ __device__ __forceinline__ void tie_registers(Acc (&d)[BLOCKS][R]) {
   for (int i = 0; i < BLOCKS; ++i) tie_registers(d[i]);
 }
 
-// An undefined value, for registers of a in rows whose sums are not used. The registers of an operand are
-// neighbours: zeros would be written again for each instruction, and the values beside them would be copied.
+// An undefined value for registers of a, in rows whose sums are not used. The registers of an operand must be
+// consecutive. With zeros here, the compiler would write the zeros again for each instruction, and copy the
+// values beside them.
 __device__ __forceinline__ uint32_t unread_register() {
   uint32_t x;
   asm volatile("" : "=r"(x));

@@ -55,8 +55,8 @@ struct WgmmaAsm;
 #define FASTGEMM_LIST_112(c) FASTGEMM_LIST_96(c), FASTGEMM_EIGHT(c, 96), FASTGEMM_EIGHT(c, 104)
 #define FASTGEMM_LIST_128(c) FASTGEMM_LIST_112(c), FASTGEMM_EIGHT(c, 112), FASTGEMM_EIGHT(c, 120)
 
-// R = N / 2 accumulators; R and r1 to r7 are the numbers of the operands behind them. Where the predicate
-// does not hold, d does not count: d = a * b.
+// R = N / 2 accumulators; R and r1 to r7 are the numbers of the operands behind them. If the predicate is
+// false, the old value of d is ignored: d = a * b.
 #define FASTGEMM_WGMMA_SHARED(N, R, constraint, r1, r2, r3, r4)                                              \
   asm volatile("{\n.reg .pred P;\nsetp.ne.b32 P, %" #r2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "%" #r3 \
                " {" FASTGEMM_TEXT_0_##R "}, %" #R ", %" #r1 ", P%" #r4 ";\n}"                                \

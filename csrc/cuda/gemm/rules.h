@@ -2,9 +2,8 @@
 // the row that is predicted to be the fastest (predict/).
 #pragma once
 
-#include <algorithm>
-
 #include "core/gpu.h"
+#include "core/min_max.h"
 #include "core/problem.h"
 #include "core/triangle.h"
 #include "cuda/gemm/predict/plans.h"

@@ -70,7 +70,8 @@ void copy_rows(const TransposeProblem& p, Context& context) {
                 p.dst.row_stride * size,
                 p.src.batch_stride * size,
                 p.dst.batch_stride * size};
-  // Rows without gaps in both src and dst are treated as one long row, and such matrices as one matrix.
+  // Rows without gaps in both src and dst are treated as one long row; matrices without gaps then as one
+  // matrix.
   if (c.rows == 1 || (c.src_stride == c.bytes && c.dst_stride == c.bytes)) {
     c.bytes *= c.rows, c.rows = 1;
     if (c.matrices == 1 || (c.src_batch_stride == c.bytes && c.dst_batch_stride == c.bytes))

@@ -1,6 +1,7 @@
 // Narrow matrices, such as 3 x 10^7 or a batch of 4 x 4, are moved one element at a time. The order is that
-// of src or of dst, whichever has the shorter rows. It is then accessed contiguously, and the other one has
-// so few rows that L1 and L2 keep their lines until all their elements are used. Levels from 4 on use this.
+// of src or of dst, whichever has the shorter rows. That matrix is then accessed contiguously. The other
+// matrix has so few rows that L1 and L2 keep their lines until all their elements are used. Levels from 4 on
+// use this.
 #include "cuda/transpose/problem.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

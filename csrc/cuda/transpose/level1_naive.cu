@@ -3,8 +3,8 @@
 // and writes 4 bytes of each.
 //
 // The companion naive_strided_read exchanges the two: a warp reads from 32 rows of src and writes to one row
-// of dst. Requests have as many sectors, but L1 keeps those of a read until the block's other warps need
-// them, while every write leaves L1 at once. So strided reads are cheaper.
+// of dst. The requests have the same numbers of sectors. But L1 keeps the sectors of a read until the block's
+// other warps need them, whereas a write leaves L1 at once. So strided reads are cheaper.
 #include "cuda/transpose/levels.h"
 #include "cuda/transpose/problem.cuh"
 

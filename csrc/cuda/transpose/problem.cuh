@@ -2,10 +2,10 @@
 // numbering of tiles, and the dispatch of problems that need no tiles.
 #pragma once
 
-#include <algorithm>
 #include <stdexcept>
 #include <string>
 
+#include "core/min_max.h"
 #include "core/problem.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/vector.cuh"

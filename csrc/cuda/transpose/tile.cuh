@@ -100,8 +100,8 @@ template <int Size, int Down, int Across, int Threads>
 struct Tile {
   static constexpr int V = kPerUnit<Size>, kAcross = Across, kThreads = Threads;
   static constexpr int kWarps = Threads / 32;
-  // A row of dst begins at one of V places in a window, its kind. A warp writes kSameRows rows of the same
-  // kind at once, and all warps together write rows of kKinds kinds.
+  // A row of dst begins at one of V places in a window; this place is its kind. A warp writes kSameRows rows
+  // of the same kind at once, and all warps together write rows of kKinds kinds.
   static constexpr int kSameRows = 32 / Down, kKinds = kWarps < V ? kWarps : V;
   static constexpr int kRows = Down * V, kCols = Across * V;  // of src
   static constexpr int kBytes = kCols * Down * 16;
@@ -142,7 +142,7 @@ struct Tile {
   }
 
   // Reads the part from src: whole blocks through registers, 16 bytes at a time, if all rows are aligned to
-  // them. The remaining elements, or all, are read one by one.
+  // 16 bytes. The remaining elements, or all, are read one by one.
   __device__ __forceinline__ void load(const Transpose& t, const Part& part) const {
     const char* const from = t.src + part.row * t.src_stride + part.col * Size;
     const bool aligned = is_aligned(t.src, 16) && t.src_stride % 16 == 0;
@@ -170,7 +170,7 @@ struct Tile {
     load_elements(from, t.src_stride, 0, whole_rows * V, whole_cols * V, part.cols);
   }
 
-  // Reads rows [row, rows) of columns [col, cols): a warp along a row, a thread with four loads in flight.
+  // Reads rows [row, rows) of columns [col, cols): a warp reads along a row, with four loads per thread.
   __device__ __forceinline__ void load_elements(const char* from, int64_t stride, int row, int rows, int col,
                                                 int cols) const {
     constexpr int kInFlight = 4;
@@ -272,7 +272,7 @@ struct Tile {
   }
 };
 
-// The tile for matrices one side of which fits into 128 bytes.
+// The tile for matrices with a side of at most 128 bytes.
 template <int Size>
 using ShortTile = Tile<Size, 8, 8, 64>;
 inline bool is_short(const TransposeProblem& p) {

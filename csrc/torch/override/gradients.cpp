@@ -76,8 +76,8 @@ OptionalText text(const std::optional<std::string>& owned) {
   return owned ? OptionalText(*owned) : std::nullopt;
 }
 
-// A product of the backward pass. It uses the level, kernel and precision of the forward product. There are
-// two exceptions for the kernel: the operands are wider than in the forward product (the kernels of
+// A product of the backward pass. It uses the level, kernel and precision of the forward product. It uses
+// another kernel in two cases: the operands are wider than in the forward product (the kernels of
 // invariant=True take both types), or the kernel computes only symmetric results, which a gradient is not.
 at::Tensor product(const Options& o, const at::Tensor& a, const at::Tensor& b, bool trans_a, bool trans_b) {
   const bool takes_any = o.kernel == "invariant" || o.kernel == "naive";

@@ -67,18 +67,19 @@ PyCFunction as_method(Function* function) {
 
 PyMethodDef methods[] = {
     {"matmul", as_method(&matmul_at_once), METH_FASTCALL,
-     "a @ b, or NotImplemented for what Python has to look at."},
+     "a @ b, or NotImplemented if Python must handle the call."},
     {"gemm", as_method(&gemm_at_once), METH_FASTCALL, "The product with all options, or NotImplemented."},
     {"linear", as_method(&linear_at_once), METH_FASTCALL, "A layer's product, or NotImplemented."},
     {"is_overridden", as_method(&is_overridden), METH_FASTCALL,
-     "Whether a mode, or one of these operands, has to see a call."},
+     "Whether a mode, or one of these operands, must see a call."},
     {"call_unseen", as_method(&call_unseen), METH_VARARGS | METH_KEYWORDS,
-     "Calls a function with arguments, out of the sight of all torch function modes."},
-    {"leave_alone", &leave_alone, METH_O, "Calls need not be shown to modes of just this type."},
+     "Calls a function with arguments while all torch function modes are disabled."},
+    {"leave_alone", &leave_alone, METH_O, "From now on, modes of exactly this type do not see calls."},
     {"use_in_eager_mode", &use_in_eager_mode, METH_NOARGS,
-     "Gives the ops for eager mode kernels in C++, once."},
-    {"take_over", &take_over, METH_NOARGS, "Registers kernels in front of torch's products, once."},
-    {"enter", &enter, METH_O, "Makes a capsule that of this thread's innermost patch; None: there is none."},
+     "Registers C++ kernels of the ops for eager mode. Only the first call does."},
+    {"take_over", &take_over, METH_NOARGS,
+     "Registers kernels that replace torch's products. Only the first call does."},
+    {"enter", &enter, METH_O, "Sets the capsule of this thread's innermost patch; None: there is none."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
@@ -86,8 +87,7 @@ PyMethodDef methods[] = {
 
 PyMODINIT_FUNC PyInit__override() {
   static PyModuleDef definition{PyModuleDef_HEAD_INIT, "_override",
-                                "fastgemm in the place of torch's products.", -1,
-                                fastgemm::override::methods};
+                                "Replaces torch's products by fastgemm's.", -1, fastgemm::override::methods};
   PyObject* module = PyModule_Create(&definition);
   if (module) PyModule_AddStringConstant(module, "torch", FASTGEMM_TORCH_VERSION);
   return module;

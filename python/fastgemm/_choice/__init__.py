@@ -1,1 +1,1 @@
-"""What kernels are chosen by: measurements on disk, clocks, and predictions."""
+"""The data by which kernels are chosen: measurements on disk, clocks, and predictions."""

@@ -27,7 +27,7 @@ def wall_clock(call: Call) -> float:
 
 
 def gpu_clock(device: torch.device) -> Callable[[Call], float]:
-    """Seconds of a call on the GPU, its L2 cache filled with other data before."""
+    """Seconds of a call on the GPU, whose L2 cache was filled with other data before."""
     properties = torch.cuda.get_device_properties(device)
     other_data = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device=device)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -48,7 +48,7 @@ def gpu_clock(device: torch.device) -> Callable[[Call], float]:
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Products on the CPU inside the block, in this thread, raise RuntimeError when it has taken so long."""
+    """In this thread, products on the CPU raise RuntimeError once the block has taken this many seconds."""
     _introspect.set_time_limit(seconds)
     try:
         yield
@@ -57,11 +57,10 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def first_runs(calls: dict[str, Call], *, on_cpu: bool) -> tuple[dict[str, Call], dict[str, list[float]]]:
-    """Runs each call once, in order: those whose kernels take the problem, and the seconds of hopeless ones.
+    """Runs each call once. Returns the calls whose kernels take the problem, and the times of hopeless calls.
 
-    A call is hopeless that takes ``HOPELESS`` times as long as the fastest before it. On the CPU it is stopped
-    then, where its kernel can be, and has no seconds. A GPU's calls return before they are done.
-    """
+    A call is hopeless if it takes ``HOPELESS`` times as long as the fastest call before it. On the CPU such a call
+    is stopped, if its kernel allows it, and has no time. On a GPU, calls return before they are done."""
     hopeful: dict[str, Call] = {}
     hopeless: dict[str, list[float]] = {}
     fastest = math.inf

@@ -1,4 +1,4 @@
-"""What ``fastgemm tune`` fitted on this processor, in the file of :mod:`.predictions`."""
+"""The results of ``fastgemm tune`` on this processor, in the file of :mod:`.predictions`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = tuple[Any, ...]  # of tuning.gemm_key
 
 @dataclass(frozen=True)
 class CpuPoint:
-    """A product on so many threads, and the seconds that each kernel took."""
+    """A product, its number of threads, and the seconds that each kernel took."""
 
     problem: Problem
     threads: int
@@ -30,21 +30,21 @@ class CpuPoint:
 
 @dataclass(frozen=True)
 class FittedCpu:
-    """All that holds on a processor of this type."""
+    """All results for a processor of this type."""
 
     when: str  # ISO 8601
     kernels: tuple[KernelCosts, ...]
     points: tuple[CpuPoint, ...]
 
     def apply(self) -> None:
-        """Makes choices on the CPU follow it, in this process."""
+        """Makes choices on the CPU use these results, in this process."""
         for fit in self.kernels:
             _introspect.set_cpu_costs(fit.kernel, fit.dtype, fit.costs)
-        for point in self.points:  # how far they are off depends on the constants
+        for point in self.points:  # their corrections depend on the constants
             point.apply()
 
     def merged_into(self, other: FittedCpu | None) -> FittedCpu:
-        """With what another one says of types that this one leaves out."""
+        """A copy, with the results of another set for types that this one lacks."""
         if other is None:
             return self
         dtypes = {fit.dtype for fit in self.kernels}
@@ -62,7 +62,7 @@ class FittedCpu:
 
 
 def _terms() -> str:
-    """Version and counts that constants belong to. To a version that counts otherwise they mean nothing."""
+    """The version and counts that constants belong to. They are invalid for a version with other counts."""
     return f"{_introspect.build_info()['version']}: {' '.join(_introspect.CPU_COUNTS)}"
 
 
@@ -83,9 +83,8 @@ def _constants(values: list[Any]) -> tuple[float, ...]:
 
 
 def learn(key: Key, seconds: dict[str, float]) -> None:
-    """Predictions of products near to one that autotune measured follow its times, as they are to each other: a
-    machine that was busy then was so for all kernels. Other operations, and products that are not predicted as
-    such, have no neighbours."""
+    """Corrects predictions of products that are similar to one that autotune measured, by the ratios of its times:
+    other load on the machine slows all kernels alike. Only predicted products can be corrected."""
     op, device, dtype, _, precision, a, b, accumulates, threads, *sizes = key
     if (op, device, precision, accumulates) != ("gemm", "cpu", "ieee", False) or min(sizes) < 1:
         return
@@ -101,7 +100,7 @@ def learn(key: Key, seconds: dict[str, float]) -> None:
 
 
 def _point(entry: list[Any]) -> CpuPoint:
-    """Raises TypeError or ValueError for what is none."""
+    """Raises TypeError or ValueError for other data."""
     problem, threads, seconds = entry
     dtype, precision, *sizes, a, b = problem
     made = (dtype, precision, *map(int, sizes), bool(a), bool(b))
@@ -115,7 +114,7 @@ def _point(entry: list[Any]) -> CpuPoint:
 
 
 def _parse(entry: dict[str, Any]) -> FittedCpu:
-    """Raises KeyError, TypeError or ValueError for what is none."""
+    """Raises KeyError, TypeError or ValueError for other data."""
     kernels = tuple(
         KernelCosts(kernel, dtype, _constants(costs)) for kernel, dtype, costs in entry["kernels"]
     )
@@ -125,14 +124,14 @@ def _parse(entry: dict[str, Any]) -> FittedCpu:
 
 
 def read() -> FittedCpu | None:
-    """What the file says of this processor under these versions. Raises OSError or ValueError."""
+    """The file's set for this processor and these versions. Raises OSError or ValueError."""
     with predictions.damage():
         entry = predictions.sets(predictions.file()).get(environment())
         return _parse(entry) if entry is not None and entry["terms"] == _terms() else None
 
 
 def load() -> int:
-    """Applies the file's set of this processor; returns how many there were."""
+    """Applies the file's set for this processor; returns the number of sets, 0 or 1."""
     try:
         fitted = read()
         if fitted:
@@ -147,12 +146,12 @@ def load() -> int:
 
 
 def save(fitted: FittedCpu) -> bool:
-    """Whether it is in the file; else there was a warning."""
+    """Whether the set was written to the file; if not, there was a warning."""
     return predictions.write(environment(), fitted.as_json())
 
 
 def known() -> FittedCpu | None:
-    """What the file says of this processor; None where it says nothing, or cannot be read."""
+    """The file's set for this processor; None if there is none, or if the file cannot be read."""
     try:
         return read()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Constants of predictions from measured times: what ``fastgemm tune`` and benchmarks/fits/fit_costs.py share.
+"""Fits the constants of predictions to measured times, for ``fastgemm tune`` and benchmarks/fits/fit_costs.py.
 
 A kernel's time is a sum of counts times nonnegative constants (csrc/cuda/gemm/predict/counts.h). Needs scipy.
 """
@@ -18,9 +18,9 @@ NEAREST, FAR, NEAR, TOWARDS_MODEL = 9, 40.0, 0.05, 4.0  # as in csrc/cuda/gemm/p
 
 def fit(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
     """The constants that minimise relative errors: nonnegative least squares (Lawson and Hanson, "Solving Least
-    Squares Problems", 1974), repeated with points weighted by the inverse square root of their error, which comes
-    between least squares and least absolute errors. Of counts that keep one ratio in all points the first stands
-    for the others, whose constants are 0: which of them one solver takes depends on how the processor rounds."""
+    Squares Problems", 1974), repeated with points weighted by the inverse square root of their error, which is a
+    compromise between least squares and least absolute errors. If counts are proportional in all points, only the
+    first gets a constant; otherwise the processor's rounding would decide which."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -42,8 +42,8 @@ def fit(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[flo
 
 
 def same_but_for_rounding(text: str, other: str) -> bool:
-    """Whether two generated texts differ in the last digit of fitted numbers alone, since processors round sums
-    differently: constants (``.name = 1.2``, ``{kName, 1.2}``), and the octaves at the end of a library's point."""
+    """Whether two generated texts differ only in the last digits of fitted numbers: constants (``.name = 1.2``,
+    ``{kName, 1.2}``) and the octaves at the end of a library's point. Processors round sums differently."""
     fitted = re.compile(r"(= |\{k[A-Za-z]+, |[NT], )(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
     if fitted.sub(r"\1", text) != fitted.sub(r"\1", other):
         return False
@@ -59,11 +59,11 @@ def predict(counts: Sequence[float], costs: Sequence[float]) -> float:
 
 
 def _corrections(squared: Any, off: Any) -> Any:
-    """What measured points say of others, as library.cpp does: ``squared`` distances, a row for each of these."""
+    """Estimates other points from measured ones, as library.cpp does. ``squared``: distances, a row for each."""
     import numpy as np
 
     nearest = min(NEAREST, squared.shape[1])
-    # Stable: of equally near points every machine takes the first ones.
+    # Stable, so that every machine takes the first ones of equally near points.
     index = np.argsort(squared, axis=1, kind="stable")[:, :nearest]
     distance = np.take_along_axis(squared, index, axis=1)
     weight = np.where(distance < FAR, (distance + NEAR) ** -1.5, 0)
@@ -71,8 +71,8 @@ def _corrections(squared: Any, off: Any) -> Any:
 
 
 def thin(places: Sequence[Sequence[float]], off: Sequence[float], count: int) -> list[int]:
-    """Which of measured points to keep so that they speak best for the rest: those that the points kept so far get
-    most wrong, a few at a time and apart from each other."""
+    """Selects measured points from which the others are estimated best. Each step adds a few points, far from each
+    other, where the estimate from the points so far is worst."""
     import numpy as np
 
     place, errors = np.asarray(places), np.asarray(off)

@@ -1,9 +1,8 @@
-"""What ``fastgemm tune`` fitted on GPUs, and the file that keeps it.
+"""The results of ``fastgemm tune`` on GPUs, and the file that stores them.
 
-The file holds one set per environment (GPU or processor, versions of torch and cuBLAS, kernel table) beside the
-cache of :mod:`fastgemm.tuning`, is written as that is, and is ignored with one warning when it cannot be read or
-written.
-"""
+The file holds one set per environment (GPU or processor, versions of torch and cuBLAS, kernel table). It lies
+beside the cache of :mod:`fastgemm.tuning` and is written in the same way. If it cannot be read or written, it is
+ignored with one warning."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from .storage import locked_sets, replace_file, versions
 FORMAT = 1
 # (dtype, precision, batch, m, n, k, a transposed, b transposed)
 Problem = tuple[str, str, int, int, int, int, bool, bool]
-# What predictions see of a GPU, beside its number, which follows from its name.
+# The properties of a GPU that predictions use, without its number, which follows from its name.
 PROPERTIES = {
     "capability": int,
     "multiprocessors": int,
@@ -56,7 +55,7 @@ class LibraryCosts:
 
 @dataclass(frozen=True)
 class Fitted:
-    """All that holds on a GPU: its name, as ``_introspect.gpu()`` gives it, and its properties at that time."""
+    """All results for a GPU: its name, as ``_introspect.gpu()`` gives it, and its properties at that time."""
 
     gpu: str
     properties: dict[str, Any]
@@ -66,14 +65,14 @@ class Fitted:
     library: tuple[LibraryCosts, ...]
 
     def apply(self) -> None:
-        """Makes choices on GPUs of this name follow it, in this process."""
+        """Makes choices on GPUs of this name use these results, in this process."""
         for fit in self.kernels:
             _introspect.set_costs(self.gpu, fit.kernel, fit.dtype, fit.costs)
         for of in self.library:
             _introspect.set_library(self.gpu, of.dtype, of.precision, of.costs, of.points, self.properties)
 
     def merged_into(self, other: Fitted | None) -> Fitted:
-        """With what another one says of types that this one leaves out."""
+        """A copy, with the results of another set for types that this one lacks."""
         if other is None:
             return self
         dtypes = {fit.dtype for fit in self.kernels} | {fit.dtype for fit in self.library}
@@ -99,12 +98,12 @@ class Fitted:
 
 
 def _terms() -> str:
-    """What the constants are of: they mean nothing to a version that counts otherwise."""
+    """What the constants belong to: they are invalid for a version with other counts."""
     return f"{_introspect.build_info()['version']}: {' '.join(_introspect.COUNTS)}"
 
 
 def file() -> Path:
-    """Where it is kept."""
+    """The path of the file."""
     return storage.folder() / storage.PREDICTIONS
 
 
@@ -131,7 +130,7 @@ def _measured(entry: list[Any]) -> tuple[Problem, float]:
 
 
 def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
-    """Raises KeyError, TypeError or ValueError for what is none."""
+    """Raises KeyError, TypeError or ValueError for other data."""
     properties = {name: kind(entry["properties"][name]) for name, kind in PROPERTIES.items()}
     if not (properties["multiprocessors"] >= 1 and properties["clock"] > 0 and properties["bandwidth"] > 0):
         raise ValueError(f"not the properties of a GPU: {entry['properties']!r}")
@@ -150,7 +149,7 @@ def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
 
 
 def sets(path: Path) -> dict[str, Any]:
-    """The file's sets by environment as they were read; {} when there is none. Raises OSError or ValueError."""
+    """The file's sets by environment, unchecked; {} if there is no file. Raises OSError or ValueError."""
     with damage():
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -170,7 +169,7 @@ def damage() -> Iterator[None]:
 
 
 def read() -> list[Fitted]:
-    """What the file says of GPUs under these versions. Raises OSError or ValueError."""
+    """The file's sets for GPUs and these versions. Raises OSError or ValueError."""
     found, here, terms = [], versions(), _terms()
     for where, entry in sets(file()).items():
         gpu, _, of = where.partition("|")
@@ -181,7 +180,7 @@ def read() -> list[Fitted]:
 
 
 def load() -> int:
-    """Applies the file's sets of these versions; returns how many. Those of every GPU, which need not be here."""
+    """Applies the file's sets of these versions, for all GPUs, also absent ones; returns their number."""
     try:
         found = read()
         for fitted in found:
@@ -204,12 +203,12 @@ def _change(where: str, entry: dict[str, Any] | None) -> None:
 
 
 def save(fitted: Fitted) -> bool:
-    """Whether it is in the file; else there was a warning."""
+    """Whether it was written to the file; if not, there was a warning."""
     return write(environment(fitted.gpu), fitted.as_json())
 
 
 def write(where: str, entry: dict[str, Any]) -> bool:
-    """Whether a set is in the file; else there was a warning."""
+    """Whether a set was written to the file; if not, there was a warning."""
     from filelock import Timeout
 
     try:
@@ -222,7 +221,7 @@ def write(where: str, entry: dict[str, Any]) -> bool:
 
 
 def known(gpu: str) -> Fitted | None:
-    """What the file says of a GPU; None where it says nothing, or cannot be read."""
+    """The file's set for a GPU; None if there is none, or if the file cannot be read."""
     try:
         return next((fitted for fitted in read() if fitted.gpu == gpu), None)
     except (OSError, ValueError):

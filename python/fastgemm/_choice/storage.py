@@ -1,4 +1,4 @@
-"""Where measurements are kept on disk, what they depend on, and how their files are written."""
+"""The folder of measurements on disk, the versions that they depend on, and how their files are written."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ def folder() -> Path:
 
 
 def versions() -> str:
-    """What all measurements depend on."""
+    """The versions that all measurements depend on."""
     info = _introspect.build_info()
     return f"torch {torch.__version__}|cublas {info['cublas']}|table {info['table_hash']}"
 
 
 @contextlib.contextmanager
 def locked_sets(path: Path, read: Callable[[Path], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What a file holds, for whoever replaces it inside of the block.
+    """Yields the data of a file; the ``with`` block replaces the file.
 
-    Concurrent writers wait for each other and lose nothing. A damaged file, of which ``read`` raises ValueError,
-    holds nothing. Raises OSError or filelock.Timeout.
-    """
+    Concurrent writers wait for each other and lose nothing. A damaged file, for which ``read`` raises ValueError,
+    counts as empty. Raises OSError or filelock.Timeout."""
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +49,7 @@ def locked_sets(path: Path, read: Callable[[Path], dict[str, Any]]) -> Iterator[
 
 
 def replace_file(path: Path, data: dict[str, Any]) -> None:
-    """Writes JSON in one step, so that a reader finds the file as it was or as it is. Raises OSError."""
+    """Writes JSON in one step, so that a reader finds the old file or the new one. Raises OSError."""
     scratch = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         scratch.write_text(json.dumps(data), encoding="utf-8")

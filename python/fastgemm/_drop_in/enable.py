@@ -26,8 +26,8 @@ def enable(
 ) -> Routed:
     """Computes torch's matrix products by fastgemm in the whole process, in every thread, until :func:`disable`.
 
-    A :class:`fastgemm.patch` comes first, and passes on to it. A second call replaces the arguments of the
-    first.
+    A :class:`fastgemm.patch` is asked first, and passes calls on to ``enable``. A second call replaces the
+    arguments of the first.
 
     Args:
         level: as for :class:`fastgemm.patch`.
@@ -37,7 +37,7 @@ def enable(
         count: as there.
 
     Returns:
-        What is routed from now on, live.
+        The live counts of the products that are routed from now on.
 
     Raises:
         RuntimeError: this build has no library for this torch; the message says how to get one.
@@ -68,13 +68,13 @@ def disable() -> None:
         None.
 
     Raises:
-        Nothing: where nothing is enabled there is nothing to end.
+        Nothing, even if nothing is enabled.
     """
     set_everywhere(False, None)
 
 
 def enable_by_environment() -> None:
-    """``FASTGEMM_PATCH=1`` does what :func:`enable` does, without counts; ``report`` counts, and tells at exit."""
+    """``FASTGEMM_PATCH=1`` does what :func:`enable` does, without counts; ``report`` prints counts at exit."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted in ("", "0"):
         return

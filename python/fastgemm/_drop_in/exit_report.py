@@ -1,8 +1,7 @@
-"""``FASTGEMM_PATCH=report``: what a process routed, printed when it ends.
+"""``FASTGEMM_PATCH=report``: a process prints what it has routed when it ends.
 
-A forked process starts from zero: what its parent counted, the parent reports. One that multiprocessing forked
-ends without Python's atexit, but runs multiprocessing's own finalizers.
-"""
+A forked process starts from zero, since its parent reports its own counts. A process that multiprocessing has
+forked ends without Python's atexit, but runs multiprocessing's own finalizers."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ class _Report:
 
 
 def report(count_in: Callable[[Counts], None]) -> None:
-    """Hands ``count_in`` the counts that this process prints at its end; in a forked process, that one's."""
+    """Calls ``count_in`` with the counts that this process prints at its end; again in a forked process."""
     told = _Report(count_in)
     atexit.register(told.tell)
     os.register_at_fork(after_in_child=told.begin)

@@ -15,7 +15,7 @@ from ..table import check_product_choice, invariant_choice
 from .routed import Routed
 from .scope import Choice, Entry, enter, leave
 
-try:  # what torch._dynamo.eval_frame.skip_code calls, without importing torch._dynamo, which takes 1 s
+try:  # called by torch._dynamo.eval_frame.skip_code; importing torch._dynamo would take 1 s
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 except ImportError:
     set_code_exec_strategy = None  # type: ignore[assignment]  # another torch has none
@@ -35,8 +35,7 @@ _Threads = weakref.WeakKeyDictionary[Entry, str]
 
 
 def _not_inside(threads: list[str]) -> str:
-    """The error if a thread leaves a patch that it has not entered; ``threads``: names of the threads that
-    have."""
+    """The error if a thread leaves a patch that it has not entered; ``threads``: the names of those that have."""
     here = f"fastgemm.patch: left in thread {threading.current_thread().name!r}, which is not in it"
     if not threads:
         return f"{here}: each entry is left once"
@@ -45,7 +44,7 @@ def _not_inside(threads: list[str]) -> str:
 
 
 def _hide_from_dynamo(*functions: Any) -> None:
-    """So that torch.compile, which looks at every Python frame between two graphs, compiles none of these."""
+    """Excludes these functions from torch.compile, which looks at every Python frame between two graphs."""
     for function in functions:
         function._torchdynamo_disable = True  # for a with block, which torch 2.15 would trace into
         if set_code_exec_strategy is not None:
@@ -53,39 +52,39 @@ def _hide_from_dynamo(*functions: Any) -> None:
             set_code_exec_strategy(function.__code__, skip)
 
 
-# Their results run after the decorated call has ended.
+# The code of their results runs after the decorated call has ended.
 _NOT_PLAIN = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 
 class patch(contextlib.ContextDecorator):  # named like the function that it is used as, as in torch.no_grad
     """Computes torch's matrix products by fastgemm, in a ``with`` block or in a function that it decorates.
 
-    ``mm``, ``bmm``, ``addmm``, ``baddbmm`` and what torch makes of them, in Python and inside of C++
-    (``torch.matmul``, ``@``, ``linear``, ``einsum``, ``cdist``), are routed: their values agree to within
-    rounding, dtype, shape, strides and device are torch's, gradients work, and a backward pass inside the block is
-    routed too. Products of types that fastgemm does not take as torch does (integers of 8 and 16 bits) go to
-    torch, as do those that a level or kernel does not take. Other ops are not affected: vectors, convolutions,
-    fused attention; sparse, nested, fake and meta tensors.
+    It routes ``mm``, ``bmm``, ``addmm``, ``baddbmm`` and all functions that call them, in Python and in C++
+    (``torch.matmul``, ``@``, ``linear``, ``einsum``, ``cdist``). Values agree to within rounding, dtype, shape,
+    strides and device are torch's, gradients work, and a backward pass inside the block is routed too. torch
+    computes products of integers of 8 and 16 bits, which have other types in fastgemm, and products that a level
+    or kernel does not take. Other ops are not affected: vectors, convolutions, fused attention; sparse, nested,
+    fake and meta tensors.
 
     The patch is active in the thread that entered it, and in autograd's threads for a backward pass started
     there; :func:`enable` is active in the whole process. A patch may be entered again, nested, and shared by
-    threads. In nested patches the innermost decides first, and passes on to the next one. A deep or pickled copy
-    is not active, and begins with the original's counts; ``copy.copy`` shares the counts.
+    threads. With nested patches, the innermost is asked first, and passes calls on to the next one. A deep or
+    pickled copy is not active, and begins with the original's counts; ``copy.copy`` shares the counts.
 
     Args:
         level: 1 to 7, a rung of the ladder; ``None``: the fastest kernel known for each problem. A product that
             the level cannot compute goes to torch.
         kernel: the name of one kernel, instead of a level.
         precision: of float32 and complex64 products, see :func:`fastgemm.matmul`. ``None`` follows torch.
-        invariant: each row of a product has the same bits whatever the other rows are and however many, see
-            :func:`fastgemm.matmul`; that of a backward pass, too.
+        invariant: the bits of a row do not depend on the other rows, see :func:`fastgemm.matmul`. This also holds
+            for products of a backward pass.
         count: whether ``routed`` counts, which takes some 0.05 us a product.
 
     Raises:
         TypeError: ``level`` is no int, or a generator or coroutine function is decorated.
         ValueError: an unknown level, kernel or precision.
-        RuntimeError: it is entered where this build has no library for this torch, and the message says how to get
-            one; or it is left in a thread that is not in it.
+        RuntimeError: this build has no library for this torch (the message says how to get one); or a thread
+            leaves the patch that has not entered it.
 
     Examples:
         >>> import torch, fastgemm

@@ -14,10 +14,9 @@ class Routed:
     """Counts of a :class:`fastgemm.patch`, live while it is active.
 
     A kernel is counted when it runs; a batch of several launches counts the kernel of its last member. A copy
-    has the counts of the time when it was made.
-    """
+    keeps the counts at the time of copying."""
 
-    __module__ = "fastgemm"  # where pickles look for it
+    __module__ = "fastgemm"  # the name under which pickles find it
 
     def __init__(self) -> None:
         self._counts = Counts()  # in C++, where calls are counted

@@ -1,9 +1,8 @@
-"""Where a patch holds: entries of patches in torch's thread-local state, and for the whole process.
+"""Stores the active patches: in torch's thread-local state, and for the whole process.
 
-The innermost entry of a thread stands in a slot of torch's own, which autograd hands on to its threads for a
-backward pass. An entry never changes. If an entry leaves before those inside it, it is removed, and those are
-made anew.
-"""
+The innermost entry of a thread is in a slot of torch's own, which autograd copies to its threads for a backward
+pass. An entry never changes. If a patch is left before the patches inside it, its entry is removed, and the inner
+entries are created again."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from .._introspect import PATCH_SLOT, Counts, patch_frame
 
 
 class Choice(NamedTuple):
-    """How a patch computes products. ``counts``: None counts nothing."""
+    """How a patch computes products. With ``counts=None``, nothing is counted."""
 
     level: int | None
     kernel: str | None
@@ -36,8 +35,7 @@ class Entry:
 
 
 class _Entries(threading.local):
-    """The entries of this thread, innermost last; ``outside``: the content of the slot before the first of
-    them."""
+    """The entries of this thread, innermost last; ``outside``: the content of the slot before the first entry."""
 
     def __init__(self) -> None:
         self.inside: list[Entry] = []
@@ -48,7 +46,7 @@ _entries = _Entries()
 
 
 def innermost() -> Any:
-    """The capsule of the entry that holds in this thread: in one of autograd's that which it was given."""
+    """The capsule of the active entry of this thread; a thread of autograd has the one that it was given."""
     return torch._C._get_obj_in_tls(PATCH_SLOT) if torch._C._is_key_in_tls(PATCH_SLOT) else None
 
 

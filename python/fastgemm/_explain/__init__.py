@@ -1,9 +1,8 @@
 """The memory accesses of a CUDA kernel, counted on the simulator: ``fastgemm.explain``.
 
 run.py runs an operation on the simulator (csrc/simt); symbols.py and build.py turn its program counters into
-source lines, whose counters are in counts.py; occupancy.py and roofline.py hold these against a GPU of _gpus.py.
-findings.py is all of that together, text.py, html.py and plots.py show it, and a report knows both.
-"""
+source lines, whose counters are in counts.py; occupancy.py and roofline.py compare them with a GPU of _gpus.py.
+findings.py combines these data; text.py, html.py and plots.py show them; report.py joins data and views."""
 
 from .report import Report
 from .run import explain, simulate

@@ -17,7 +17,7 @@ Frames = dict[int, tuple[Frame, ...]]
 
 
 def _cost(site: dict[str, Any]) -> float:
-    """How bad the requests are: which of several merged sites lends its example."""
+    """The cost of the requests: of several merged sites, the most expensive one provides the example."""
     return max(site["sectors"], site["wavefronts"]) / max(site["requests"], 1)
 
 
@@ -31,7 +31,7 @@ def _merged(group: list[dict[str, Any]], frames: Frames, scale: float) -> Site:
 
 
 def _sites(found: list[dict[str, Any]], frames: Frames, scale: float) -> tuple[Site, ...]:
-    """One for each line, kind, space, buffer and width, in the order of the source.
+    """One site for each line, kind, space, buffer and width, in the order of the source.
 
     The compiler unrolls loops and inlines functions several times; each copy has program counters of its own.
     """
@@ -70,7 +70,7 @@ def _occupancy(found: dict[str, Any], gpu: GPU) -> Occupancy:
 
 
 def build_launch(found: dict[str, Any], frames: Frames, gpu: GPU) -> Launch:
-    """Counts are scaled up from the blocks that were counted to the whole grid."""
+    """Scales the counts of the counted blocks to the whole grid."""
     scale = found["blocks"] / found["blocks_counted"] if found["blocks_counted"] else 1.0
     held = _occupancy(found, gpu)
     return Launch(
@@ -92,7 +92,7 @@ def build_launch(found: dict[str, Any], frames: Frames, gpu: GPU) -> Launch:
 
 
 def build_launches(found: list[dict[str, Any]], module: str, gpu: GPU) -> tuple[Launch, ...]:
-    """``found`` is what ``_simt.end()`` returns, ``module`` what ``_simt.path()`` does."""
+    """``found`` is the result of ``_simt.end()``, ``module`` that of ``_simt.path()``."""
     counters = {site["pc"] for launch in found for site in launch["sites"]}
     counters |= {pc for launch in found for problem in launch["problems"] for pc in problem["sites"]}
     frames = symbols.locate(module, counters)

@@ -19,17 +19,17 @@ class Site:
     Attributes:
         file, line, function: the innermost line outside csrc/cuda/device.
         frames: that line, and those that the calls to it were inlined into.
-        callers: file and line of the kernel's own calls, where the line is a helper's.
+        callers: if the line belongs to a helper, file and line of the kernel's calls of it.
         space: "global", "shared", or "none" for arithmetic of a matrix unit.
         kind: "load", "store", "cp.async", "tma load", "ldmatrix", "mma" and so on.
         instruction: which matrix instruction.
-        buffer: the argument or shared variable that it touches.
-        bytes: that one lane moves.
+        buffer: the argument or shared variable that is accessed.
+        bytes: moved by one lane.
         lanes: active ones, over all requests.
-        sectors: of 32 bytes, that the requests touch in global memory.
-        wavefronts, ideal_wavefronts: passes over the banks of shared memory, and the fewest that these bytes need.
-        bytes_used: distinct bytes that the lanes asked for.
-        example: offset in the buffer for each lane of the costliest request; None where a lane was inactive.
+        sectors: those of 32 bytes in global memory that the requests access.
+        wavefronts, ideal_wavefronts: passes over the banks of shared memory, and their smallest possible number.
+        bytes_used: distinct bytes that the lanes requested.
+        example: the offset in the buffer for each lane of the most expensive request; None for an inactive lane.
     """
 
     frames: tuple[Frame, ...]
@@ -73,8 +73,7 @@ class Site:
 
     @property
     def sectors_per_request(self) -> float | None:
-        """Sectors of global memory; None for other memory. A warp that reads 32 neighbouring floats touches
-        4."""
+        """Sectors of global memory; None for other memory. A warp that reads 32 neighbouring floats accesses 4."""
         return self.sectors / self.requests if self.space == "global" else None
 
     @property
@@ -84,12 +83,12 @@ class Site:
 
     @property
     def used(self) -> float | None:
-        """Bytes that a lane asked for, over bytes moved between global memory and the multiprocessor."""
+        """Requested bytes divided by the bytes moved between global memory and the multiprocessor."""
         return self.bytes_used / self.bytes_moved if self.space == "global" and self.sectors else None
 
     @property
     def conflict(self) -> float | None:
-        """Wavefronts over the fewest possible, in shared memory: 1.0 is free of bank conflicts; None elsewhere."""
+        """Wavefronts of shared memory divided by the fewest possible: 1.0 means no conflict; None elsewhere."""
         if self.space != "shared" or not self.ideal_wavefronts:
             return None
         return self.wavefronts / self.ideal_wavefronts
@@ -115,7 +114,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Global memory that a launch used: its size, and the distinct bytes that counted blocks touched."""
+    """Global memory that a launch used: its size, and the distinct bytes that counted blocks accessed."""
 
     name: str
     bytes: int

@@ -12,7 +12,7 @@ from .findings import Findings
 
 
 def count(value: float | None) -> str:
-    """Exact up to four digits, then three of them: 8192, 65.5 k, 134 M."""
+    """Up to four digits exactly, above that three digits: 8192, 65.5 k, 134 M."""
     if value is None:
         return "-"
     if value < 10_000:
@@ -71,7 +71,7 @@ class Metric:
 
 
 def metrics(report: Findings) -> list[Metric]:
-    """The figures of the whole operation, then what a multiprocessor holds of its main kernel."""
+    """The figures of the whole operation, then those of a multiprocessor that runs its main kernel."""
     totals, held, main, roof = report.totals, report.occupancy, report.main, report.roofline
     return [
         Metric("kernel launches", len(report.launches), count),
@@ -103,7 +103,7 @@ class Change:
 
     @property
     def factor(self) -> float | None:
-        """After over before; None where there is no ratio."""
+        """After divided by before; None if there is no ratio."""
         if not self.before.value or not self.after.value:
             return None
         return self.after.value / self.before.value
@@ -145,7 +145,7 @@ def largest_changes(before: Findings, after: Findings, count: int = 6) -> list[C
 
 
 def wastes(site: Site) -> bool:
-    """Whether the site needs twice the sectors that its bytes fill, or half again the wavefronts, or more."""
+    """Whether the site needs at least 2 times the fewest possible sectors, or 1.5 times the wavefronts."""
     if site.conflict is not None:
         return site.conflict >= 1.5
     return site.space == "global" and site.sectors >= 2 * max(site.requests, site.bytes_used / SECTOR)

@@ -1,4 +1,4 @@
-"""All that is known of an operation once it ran on the simulator: what the views of a report show."""
+"""The data of an operation after its run on the simulator, which the views of a report show."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .text import (
     shown_lines,
 )
 
-# Everything is relative to the page's own colour: lines and tints are the text's colour, mostly transparent.
+# Colours depend on the page: lines and tints are semi-transparent and work on light and dark pages.
 STYLE = """
 .fg-report{font-size:13px;line-height:1.45}
 .fg-report h4{margin:1em 0 .3em;font-size:14px}

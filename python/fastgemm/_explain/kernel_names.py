@@ -1,4 +1,4 @@
-"""One name for a kernel's instantiation, whoever compiled it: nvcc for a GPU or g++ for the simulator.
+"""One name for a kernel's instantiation, for both compilers: nvcc for a GPU and g++ for the simulator.
 
 tools/check_sass.py loads this file by its path, without the package.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-# How the simulator may name it: by what launched it, Launcher<&(void name<...>(...))>, Launcher<&name>.
+# The simulator may name it by its launcher: Launcher<&(void name<...>(...))>, Launcher<&name>.
 _LAUNCHER = re.compile(r"Launcher<&\(?(?:void )?(.*?)\)?>$")
 _QUALIFIERS = re.compile(r"fastgemm::(?:cuda|simt|scalar)::|\(anonymous namespace\)::|^void ")
 _SHORTER = (

@@ -3,8 +3,8 @@
 The rules are those of NVIDIA's occupancy calculation (cuda_occupancy.h of the CUDA toolkit), for compute
 capability 8.0 to 9.0 and a launch that may use all of shared memory:
 
-- threads are allocated by warps of 32, registers by warp in units of 256, each warp's in one of four partitions
-  of the register file;
+- threads are allocated in warps of 32; registers are allocated for each warp in units of 256, in one of four
+  partitions of the register file;
 - shared memory is allocated in units of 128 bytes, and the system adds 1024 bytes to each block.
 
 Named barriers are left out: a multiprocessor has two for each block that it can hold, and no kernel here is
@@ -29,11 +29,11 @@ class Occupancy:
     """The blocks of a kernel that fit a multiprocessor of ``gpu``.
 
     Attributes:
-        registers: of a thread; None where the kernel was never compiled for a GPU, and then they limit nothing.
-        limits: blocks a multiprocessor that each resource allows.
-        blocks: the least of them; 0 where the kernel cannot be launched.
-        limiters: the resources that allow no more than that.
-        share: resident warps over the most that a multiprocessor can hold.
+        registers: of a thread; None if the kernel was never compiled for a GPU; then they limit nothing.
+        limits: the blocks of a multiprocessor that each resource allows.
+        blocks: the smallest limit; 0 if the kernel cannot be launched.
+        limiters: the resources with this smallest limit.
+        share: resident warps divided by the largest number that a multiprocessor can hold.
     """
 
     gpu: str

@@ -1,4 +1,4 @@
-"""Pictures of one warp-wide request: the banks of shared memory it meets in, the sectors of memory it moves."""
+"""Pictures of one warp-wide request: its banks of shared memory, or the sectors of memory that it moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_ROWS = 32  # of 128 bytes; what lies beyond is named, not drawn
+MAX_ROWS = 32  # of 128 bytes; further rows are counted, not drawn
 LINE = BANKS * BANK_BYTES  # bytes: a row of words through all banks, and four sectors
 WASTED, USED, EMPTY, EDGE = "#efc9b8", "#2f6f9f", "#f1f1f1", "#ffffff"
 TEXT_SIZE = 10
@@ -27,7 +27,7 @@ TEXT_SIZE = 10
 
 @dataclass(frozen=True)
 class Word:
-    """Four bytes of shared memory, the lanes that want them, and the pass over the banks that brings them."""
+    """Four bytes of shared memory, the lanes that read them, and the pass over the banks that delivers them."""
 
     index: int
     lanes: tuple[int, ...]
@@ -39,16 +39,15 @@ class Word:
 
 
 def lanes_together(width: int) -> int:
-    """Lanes whose accesses go through the banks together: 32 words at a time."""
+    """Groups of lanes whose accesses the banks serve together: 32 words at a time."""
     return 32 if width <= 4 else 16 if width == 8 else 8
 
 
 def place_in_wavefronts(example: tuple[int | None, ...], width: int) -> list[Word]:
-    """Which pass over the banks brings each word: one word of a bank a pass, to all lanes that want it.
+    """The pass that delivers each word: in one pass, each bank delivers one word, to all lanes that read it.
 
-    A warp of 8-byte accesses goes by halves, one of 16-byte accesses by quarters; all lanes at one address are
-    one broadcast.
-    """
+    8-byte accesses are served by half warps, 16-byte accesses by quarters of a warp. If all lanes have one
+    address, there is one broadcast."""
     together = lanes_together(width)
     if len({offset for offset in example if offset is not None}) == 1:
         together = len(example)
@@ -70,15 +69,15 @@ def place_in_wavefronts(example: tuple[int | None, ...], width: int) -> list[Wor
 
 
 def _badness(site: Site) -> tuple[float, int]:
-    """The cost relative to the minimum for its bytes; among sites that are equal to within a few percent, the
-    busiest."""
+    """The key of the worst site: the cost relative to the minimum for its bytes, rounded to a few percent, then
+    the number of requests."""
     if site.space == "shared":
         return round(site.conflict or 0, 1), site.requests
     return round(site.sectors / max(site.requests, site.bytes_used / SECTOR), 1), site.requests
 
 
 def worst_sites(reports: Sequence[Findings], space: str) -> list[Site | None]:
-    """For each report a site to draw: the worst of all, and in the others the one that does the same."""
+    """The site to draw for each report: the worst site of all, and in the other reports the corresponding one."""
     drawn = [
         [s for s in r.sites if s.space == space and any(o is not None for o in s.example)] for r in reports
     ]
@@ -160,7 +159,7 @@ def _colours(total: int) -> list[Any]:
 
 
 def draw_sectors(axis: Axes, site: Site, height: int) -> None:
-    """A row for every 128 bytes with its four sectors: what moves, and what of it a lane asked for."""
+    """A row for every 128 bytes with its four sectors: which bytes move, and which of them a lane requested."""
     wanted: dict[int, list[int]] = {}
     for lane, offset in enumerate(site.example):
         if offset is not None:
@@ -196,7 +195,7 @@ def _height(site: Site) -> int:
 
 
 def _panel_rows(reports: Sequence[Findings], spaces: Iterable[str]) -> list[tuple[Draw, list[Site | None]]]:
-    """A row for each space that any report accesses: how to draw it, and the site of each report."""
+    """For each memory space that a report accesses: how to draw it, and the site of each report."""
     draw = {"global": draw_sectors, "shared": draw_banks}
     found = [(draw[space], worst_sites(reports, space)) for space in spaces]
     return [(draw, sites) for draw, sites in found if any(sites)]
@@ -227,7 +226,7 @@ def access_figure(
 
 
 def fingerprint(reports: Sequence[Findings], spaces: Iterable[str] = ("global", "shared")) -> str:
-    """Identifies what a picture was drawn from."""
+    """Identifies the data of a picture."""
     drawn: list[Any] = [[report.title for report in reports]]
     for space in spaces:
         sites = worst_sites(reports, space)

@@ -14,8 +14,8 @@ from .kernel_names import short_name
 
 
 class Resources(NamedTuple):
-    """Of one instantiation: registers of a thread, bytes of static shared memory of a block, and for which
-    architecture it was compiled."""
+    """Resources of one instantiation: registers of a thread, bytes of static shared memory of a block, and the
+    architecture that it was compiled for."""
 
     registers: int
     shared_bytes: int
@@ -44,8 +44,8 @@ def architecture(capability: str) -> str:
 
 
 def resources(function: str, capability: str) -> Resources | None:
-    """Of a demangled kernel, from nvcc or from the simulator; None where nvcc has not seen it. Of a kernel that
-    is not for GPUs of this compute capability: as it was compiled for others."""
+    """The resources of a kernel by its demangled name; None if nvcc has not compiled it. If a kernel is not for
+    this compute capability, the resources on other architectures."""
     name, own = short_name(function), architecture(capability)
     found = [_compiled()[known].get(name) for known in (own, *_compiled())]
     return next(filter(None, found), None)

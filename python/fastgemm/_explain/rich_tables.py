@@ -1,5 +1,5 @@
-"""Tables that are always complete: where a console is too narrow for one, the names stand above the figures, on
-lines of their own."""
+"""Tables that are always complete: if a console is too narrow for a table, names stand on separate lines above the
+figures."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rich.text import Text
 
 WIDEST = 10_000  # no table is wider
 GAP = 2  # columns between figures
-INDENT = 4  # of figures, below what they belong to
+INDENT = 4  # of figures, below their name
 
 Line = Sequence[Text]  # a cell for each column
 
 
 @dataclass
 class ByWidth:
-    """``wide`` where the console has ``least`` columns, else ``narrow``; by default, those that it would fill."""
+    """``wide`` if the console has ``least`` columns (default: the width of ``wide``), else ``narrow``."""
 
     wide: RenderableType
     narrow: RenderableType
@@ -39,7 +39,7 @@ class ByWidth:
 
 
 def whole(table: Table) -> Table:
-    """The table, whose words are folded where a column is too narrow for them."""
+    """The table; words are broken if a column is too narrow for them."""
     for column in table.columns:
         column.overflow = "fold"
     return table
@@ -48,8 +48,8 @@ def whole(table: Table) -> Table:
 def stacked(
     names: Sequence[str], entries: Iterable[tuple[RenderableType | None, Sequence[Line]]], *, left: int = 0
 ) -> Group:
-    """Lines of figures in columns of these names, the first ``left`` of them flush left, each group of lines below
-    what it belongs to."""
+    """Lines of figures in columns with these names, the first ``left`` columns flush left; each group of lines has
+    its name above it."""
     entries = list(entries)
     heading = [Text(name, style="bold") for name in names]
     lines = [heading, *(line for _, group in entries for line in group)]

@@ -1,12 +1,10 @@
 """Arithmetic and bytes against a GPU's limits (Williams, Waterman, Patterson: Roofline, CACM 2009).
 
-Bytes are counted twice. The compulsory ones are the distinct bytes of the operands and the result that were
-touched: what must cross the memory bus whatever the kernel does. The moved ones are all sectors of all requests:
-what would cross it if no request found its data in a cache. The actual bytes lie between the two and depend on
-the caches, which are not simulated. Shared memory is a third roof: one wavefront a cycle and multiprocessor, of
-as
-many as the source asks for (nvcc may join accesses, and lift it). Nothing here predicts a time.
-"""
+Bytes are counted twice. Compulsory bytes are the distinct bytes of the operands and the result that were accessed:
+every kernel must move them over the memory bus. Moved bytes are all sectors of all requests: without caches, all
+of them would cross the bus. The actual bytes lie between the two and depend on the caches, which are not
+simulated. Shared memory is a third roof: a multiprocessor serves one wavefront a cycle, and the source needs so
+many (nvcc may combine accesses, which raises this roof). Nothing here predicts a time."""
 
 from __future__ import annotations
 
@@ -39,13 +37,13 @@ class Roofline:
         work: operations (2 M N K), or bytes that must move.
         peak: rate of the arithmetic units that the kernel uses, at the product's own operations; None without any.
         unit: which units those are.
-        executed: operations that the matrix instructions carry out, over ``work``: above 1 where several narrow
-            products make one wide one, or tiles reach over the edge; None without matrix instructions.
+        executed: operations of the matrix instructions divided by ``work``: above 1 if several narrow products
+            replace a wide one, or tiles extend beyond an edge; None without matrix instructions.
         bandwidth: of memory, bytes a second, by the data sheet.
         measured_peak, measured_bandwidth: the rates reached on this GPU; None where they were not measured.
         bytes_compulsory, bytes_moved: see above.
-        wavefronts: that the source asks of shared memory, which brings one a cycle and multiprocessor.
-        shared_rate: the rate at which that feeds the kernel; None where it asks for none.
+        wavefronts: those of shared memory in the source; a multiprocessor serves one a cycle.
+        shared_rate: the limit that follows for the rate; None without wavefronts.
     """
 
     gpu: str
@@ -83,7 +81,7 @@ class Roofline:
 
     @property
     def limits(self) -> dict[str, float]:
-        """Upper limits of the kernel's rate, given its source, with any cache."""
+        """Upper limits of the kernel's rate, given its source, for any caches."""
         found = {ARITHMETIC: self.peak, MEMORY: self.memory_rate, SHARED: self.shared_rate}
         return {name: rate for name, rate in found.items() if rate is not None}
 
@@ -111,7 +109,7 @@ def _tensor_peak(gpu: GPU, instruction: str) -> tuple[str, float]:
 def _arithmetic(
     gpu: GPU, launches: Iterable[Launch], work: int, dtype: str
 ) -> tuple[float, str, float | None]:
-    """Peak at the product's own operations, the units, and operations executed over needed."""
+    """The peak in the product's own operations, the units, and executed operations divided by needed ones."""
     matrix = [site for launch in launches for site in launch.sites if site.kind == "mma" and site.flops]
     if not matrix:
         unit = "int8 products by __dp4a" if dtype == "int8" else f"{computed_in(dtype)} multiply-adds"
@@ -123,7 +121,7 @@ def _arithmetic(
 
 
 def compulsory_bytes(launches: Iterable[Launch]) -> int:
-    """Distinct bytes of the caller's buffers that were touched; of a sampled grid, scaled up to their size."""
+    """Distinct bytes of the caller's buffers that were accessed; scaled to their size if blocks were sampled."""
     touched: dict[str, int] = {}
     for launch in launches:
         scale = launch.blocks / launch.blocks_counted if launch.blocks_counted else 0

@@ -36,7 +36,7 @@ _other: ModuleType | None = None  # whose kernels run in place of those of the p
 
 
 def load_simulator() -> ModuleType:
-    """The module that holds the simulated kernels. Raises RuntimeError where it was not built."""
+    """The module that contains the simulated kernels. Raises RuntimeError if it was not built."""
     if _other is not None:
         return _other
     try:
@@ -50,7 +50,7 @@ def load_simulator() -> ModuleType:
 
 @contextlib.contextmanager
 def kernels_of(module: ModuleType) -> Iterator[None]:
-    """Simulations run the kernels of another module that was built like ``fastgemm._simt``, for all threads."""
+    """Lets simulations in all threads run the kernels of another module, built like ``fastgemm._simt``."""
     global _other
     outer, running = _other, load_simulator()
     _other = module
@@ -72,14 +72,14 @@ def simulate(gpu: str | None = None) -> Iterator[None]:
     """Runs the CUDA kernels on CPU tensors, on a simulated GPU with all checks.
 
     Inside ``with fastgemm.simulate():`` the ops of this package treat CPU tensors as on device ``"cuda"``:
-    ``level`` and ``kernel`` name the rows of that device. A race, an access out of bounds, a read of what
-    nothing wrote, a barrier that not all threads reach or a wait that is missing raises RuntimeError with the
-    source line. It holds for the calling thread, and cannot be nested; a backward pass through such a
-    product belongs inside as well. A product of 256^3 takes about a second and the time grows with M N K.
+    ``level`` and ``kernel`` name the rows of that device. A race, an access out of bounds, a read of unwritten
+    memory, a barrier that not all threads reach or a missing wait raises RuntimeError with the source line. The
+    simulation is active in the calling thread and cannot be nested; run a backward pass through such a product
+    inside it, too. A product of 256^3 takes about a second and the time grows with M N K.
 
     Args:
-        gpu: whose number of multiprocessors persistent kernels see, and for which a level picks its kernel;
-            ``None`` is an H200 of a few multiprocessors, so that blocks take several turns on small problems.
+        gpu: the GPU for which a level picks its kernel, with its number of multiprocessors; ``None`` is an H200
+            with a few multiprocessors, so that persistent blocks compute several tiles of small problems.
 
     Raises:
         ValueError: unknown ``gpu``.
@@ -148,7 +148,10 @@ def _call(problem: BenchProblem, choice: dict[str, Any]) -> Callable[[], Tensor]
 
 
 def _row(op: Op, kernel: str | None, found: list[dict[str, Any]]) -> KernelInfo | None:
-    """The row of the table that ran: ``kernel`` if one is named, which may have others run."""
+    """The row of the table that ran: ``kernel`` if one is named, otherwise the row whose launcher ran.
+
+    A named row may have other rows compute its product. Launches may include helper kernels with other names.
+    """
     ran = kernel or (found[0]["row"] if found else None)
     return next((row for row in kernels(op, "cuda") if row.name == ran), None)
 
@@ -199,13 +202,13 @@ def explain(
 ) -> Report:
     """Counts the memory accesses of a CUDA kernel, by source line, on a simulated GPU.
 
-    The kernel runs on the CPU, on random operands, with every check on; no GPU is needed. Of a large grid some
-    blocks are counted, and the report says so.
+    The kernel runs on the CPU, on random operands, with every check on; no GPU is needed. In a large grid only
+    some blocks are counted; the report says so.
 
     Args:
         op: ``"gemm"``, ``"transpose"`` or ``"add"``.
-        level: a rung of the ladder of device ``"cuda"``; or
-        kernel: one kernel of ``fastgemm.kernels(op, "cuda")``. Without either, the one of ``level=None``.
+        level: a rung of the ladder of device ``"cuda"``.
+        kernel: one kernel of ``fastgemm.kernels(op, "cuda")``. Without both, the one of ``level=None``.
         shape: ``(M, N, K)`` for gemm, ``(R, C)`` for the others.
         dtype: of the operands; for transpose any whose elements have 1, 2, 4, 8 or 16 bytes.
         trans_a: the first operand of gemm is stored transposed, ``(K, M)``.

@@ -58,7 +58,7 @@ def _parse(lines: list[str]) -> tuple[Frame, ...]:
 
 
 def _of_the_kernel(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """Without the device layer that it calls, and without what launched it."""
+    """The frames of the kernel: without the device layer that it calls, and without its launcher."""
     launcher = next((i for i, frame in enumerate(frames) if frame.file == _LAUNCHER), len(frames))
     inside = frames[:launcher]
     first = next((i for i, frame in enumerate(inside) if not _BENEATH.search(frame.file)), launcher)
@@ -68,9 +68,8 @@ def _of_the_kernel(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def locate(module: str, program_counters: Iterable[int]) -> dict[int, tuple[Frame, ...]]:
     """The chain of inlined calls at each program counter, innermost first, without those of the device layer.
 
-    A program counter is the address after the access, from the start of the module. Where nothing is known of
-    it, its chain is one frame that names module and offset.
-    """
+    A program counter is the address after the access, from the start of the module. Without debug information, its
+    chain is one frame that names module and offset."""
     counters = sorted(set(program_counters))
     found: dict[int, tuple[Frame, ...]] = {}
     tool = _tool()
@@ -86,8 +85,8 @@ def locate(module: str, program_counters: Iterable[int]) -> dict[int, tuple[Fram
 
 
 def source_lines(frame: Frame) -> list[str] | None:
-    """The text of a frame's file: where it was compiled, the copy in the package, or the tree that the package is
-    used in, for what a compiler cache holds names the tree that filled it; None where it is gone."""
+    """The text of a frame's file, from the path of its compilation, the package, or the tree that the package is
+    used in (objects from a compiler cache name another tree); None if there is no such file."""
     package = Path(str(files("fastgemm")))
     for path in (Path(frame.path), package / frame.file, package.parent.parent / frame.file):
         if path.is_file():

@@ -20,9 +20,9 @@ from .rich_tables import ByWidth, stacked, whole
 from .roofline import ARITHMETIC, MEMORY, SHARED
 from .symbols import source_lines
 
-CONTEXT = 2  # lines of source around one with accesses
+CONTEXT = 2  # lines of source shown around a line with accesses
 WIDTH = 184  # of text that no terminal limits: the counters and 110 columns of code
-BESIDE = 140  # columns from which on the source stands beside its counters
+BESIDE = 140  # from this width on, the source is shown beside its counters
 COUNTERS = ("access", "requests", "lanes", "sectors", "used", "conflict")
 LEGEND = (
     "requests: warp-wide instructions, of so many active lanes; sectors: of 32 bytes, a request; used: bytes "
@@ -96,15 +96,14 @@ def callers(sites: list[Site]) -> str:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of a file and its accesses. Without a number it is a gap, or the place of accesses whose source is
-    missing."""
+    """A line of a file and its accesses. Without a number it is a gap, or stands for accesses without source."""
 
     code: Text
     sites: list[Site]
     number: int = 0
 
     def indented(self) -> RenderableType:
-        """The code; where it takes several lines, all of them as far to the right as the first."""
+        """The code; if it takes several lines, all of them are indented like the first."""
         depth = len(self.code.plain) - len(self.code.plain.lstrip())
         return Padding(self.code[depth:], (0, 0, 0, depth)) if depth else self.code
 
@@ -116,7 +115,7 @@ class SourceLine:
 
 
 def _lines_of(lines: dict[int, list[Site]], context: int) -> Iterator[SourceLine]:
-    """The lines with accesses and some around them, as they are to be shown."""
+    """The lines to show: those with accesses, and some around them."""
     text = source_lines(next(iter(lines.values()))[0].frames[0])
     if text is None:
         for line, sites in lines.items():
@@ -155,7 +154,7 @@ def source_table(
 
 
 def metrics_table(reports: Sequence[Findings]) -> Table:
-    """The figures of one report, or of two with what changed."""
+    """The figures of one report, or of two and their changes."""
     table = _table("totals")
     table.add_column("")
     for report in reports:
@@ -208,7 +207,7 @@ def occupancy_lines(report: Findings) -> Iterator[str]:
 
 
 def roofline_rows(report: Findings) -> list[tuple[str, str, str]]:
-    """Each limit: its name, the rate it allows, and where that comes from. The lowest is marked."""
+    """Each limit: its name, the rate that it allows, and its source. The lowest is marked."""
     roof, unit = report.roofline, operations(report)
     if roof is None:
         return []

@@ -1,4 +1,4 @@
-"""A layer with an activation, by :func:`fastgemm.linear` where its operands are of kinds that it takes."""
+"""A layer with an activation, by :func:`fastgemm.linear` if it takes operands of these kinds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODULES: dict[Activation, Callable[[], torch.nn.Module]] = {
     "gelu_tanh": lambda: torch.nn.GELU(approximate="tanh"),
     "silu": torch.nn.SiLU,
 }
-"""The function that makes torch's module of an activation."""
+"""The function that creates torch's module for an activation."""
 
 _FORWARDS = {kind: kind.forward for kind in (torch.nn.ReLU, torch.nn.GELU, torch.nn.SiLU)}
 """Their forward methods, unless a program replaces one for the whole class, as profilers do."""
@@ -34,7 +34,7 @@ _OF_GELU: dict[str, Activation] = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 def activation_of(module: torch.nn.Module | None) -> Activation | None:
-    """The name under which fastgemm.linear computes what a module does; None where it does not."""
+    """The name of a module's activation in fastgemm.linear; None if there is none."""
     kind = type(module)
     if kind not in _FORWARDS or kind.forward is not _FORWARDS[kind]:
         return None
@@ -53,7 +53,7 @@ def activate(x: Tensor, activation: str) -> Tensor:
 
 
 def _is_sharded(*tensors: Tensor) -> bool:
-    """Whether there are DTensors: those cut along a sequence cannot become the rows that fastgemm.linear makes."""
+    """Whether there are DTensors: if sharded along a sequence, they cannot be reshaped to rows."""
     return any(type(x).__name__ == "DTensor" for x in tensors)
 
 
@@ -111,5 +111,5 @@ def _activated_in_script(
     return activate(out, activation)
 
 
-# What torch.jit.script compiles in its place.
+# torch.jit.script compiles this function instead.
 activated.__prepare_scriptable__ = lambda: _activated_in_script  # type: ignore[attr-defined]  # of a function

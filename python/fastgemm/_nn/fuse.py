@@ -23,10 +23,10 @@ class Sequential(nn.Sequential):
     """``torch.nn.Sequential`` that computes a :class:`Linear` and the activation after it in one call.
 
     The activations are ``ReLU``, ``GELU`` and ``SiLU`` of ``torch.nn``, and the call is :func:`fastgemm.linear`.
-    ``repr`` shows as ``fused`` what is computed so. The layer and the activation stay modules like all others:
-    used alone, in another container, sliced, copied or pickled, each means what it means in torch. Every call of
-    the container looks at them anew. Where one of the two is of another class (wrapped, replaced, parametrized),
-    has hooks or a ``forward`` of its own, and while hooks of all modules are registered, both are called in turn.
+    ``repr`` shows such pairs as ``fused``. The layer and the activation stay ordinary modules: used alone, in
+    another container, sliced, copied or pickled, each works as in torch. Every call of the container checks them
+    again. If one of the two has another class (wrapped, replaced, parametrized), hooks or its own ``forward``, or
+    while global module hooks are registered, both are called one after the other.
 
     Shapes, dtypes and errors are those of ``torch.nn.Sequential`` of the same modules.
     """
@@ -63,7 +63,7 @@ class Sequential(nn.Sequential):
 
 
 def fused_activation(layer: nn.Module | None, after: nn.Module | None) -> Activation | None:
-    """The activation that one call computes together with the layer; None where both are to be called."""
+    """The activation that one call computes together with the layer; None if both must be called."""
     if type(layer) is not Linear or Linear.forward is not _FORWARD or layer.activation is not None:
         return None
     activation = activation_of(after)
@@ -73,7 +73,7 @@ def fused_activation(layer: nn.Module | None, after: nn.Module | None) -> Activa
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """Whether a call of the module is one of its class's forward, and nothing else."""
+    """Whether a call of the module runs only the forward of its class."""
     return not (has_hooks(module) or has_own_forward(module) or is_compiled(module))
 
 
@@ -92,14 +92,14 @@ def fuse(
     :func:`revert` undoes it.
 
     A layer is a ``torch.nn.Linear`` or a :class:`Linear` without an activation, an activation ``ReLU``, ``GELU``
-    or ``SiLU`` of ``torch.nn``; subclasses are neither. A pair is left alone where one of the two has hooks or a
-    ``forward`` of its own, or the layer is parametrized, lazy or sharded, or the container a subclass of
-    ``torch.nn.Sequential``. The logger ``fastgemm.nn`` warns of those, with names and reasons.
+    or ``SiLU`` of ``torch.nn``; subclasses are neither. A pair is not changed if one of the two has hooks or its
+    own ``forward``, if the layer is parametrized, lazy or sharded, or if the container is a subclass of
+    ``torch.nn.Sequential``. The logger ``fastgemm.nn`` names such pairs and the reasons.
 
     Args:
         model: a tree of modules.
         level: see :class:`Linear`, as for ``kernel`` and ``precision``. Without any of them, layers that
-            :func:`convert` converted keep what they have.
+            :func:`convert` converted keep their settings.
 
     Returns:
         ``model``.

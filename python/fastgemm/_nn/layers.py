@@ -24,7 +24,7 @@ class _LeftUnquantized:
         return layer.__dict__["qconfig"]
 
     def __set__(self, layer: Linear, value: Any) -> None:
-        # None, too, which is what it assigns to layers of types that it does not know.
+        # Also None, which it assigns to layers of unknown types.
         warnings.warn(
             "torch.ao.quantization goes by the exact type of a layer and leaves a fastgemm.nn.Linear in its type; "
             "call fastgemm.nn.revert(model) before",
@@ -55,11 +55,10 @@ class Linear(torch.nn.Linear):
         level: see :func:`fastgemm.matmul`, as for ``kernel``; may be changed later, as may ``precision``.
         precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without it.
         activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"`` of the output, by
-            :func:`fastgemm.linear`: in the kernel that multiplies, where it can.
+            :func:`fastgemm.linear`, fused into the product's kernel if possible.
 
     Shapes: ``(..., K)`` to ``(..., N)``. Errors are those of ``torch.nn.Linear``, and those of
-    :func:`fastgemm.gemm` where the level or kernel asked for cannot run.
-    """
+    :func:`fastgemm.gemm` if the requested level or kernel cannot run."""
 
     # For torch.jit.script.
     __constants__: tuple[str, ...] = (
@@ -121,7 +120,7 @@ def choose(module: Any, level: int | None, kernel: str | None, precision: Precis
 
 
 def take_apart(layer: Linear) -> str:
-    """Makes a ``torch.nn.Sequential`` of a layer and its activation out of a layer that is both; says what it did.
+    """Turns a layer with an activation into a ``torch.nn.Sequential`` of both; returns a note about it.
 
     It stays the same object, so references to it and hooks on its results remain valid.
     """

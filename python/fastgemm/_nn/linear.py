@@ -1,4 +1,4 @@
-"""The product of a layer, by :func:`fastgemm.gemm` where its operands are of kinds that fastgemm multiplies."""
+"""The product of a layer, by :func:`fastgemm.gemm` if fastgemm multiplies operands of these kinds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .._typing import Precision
 from ..table import check_product_choice
 
 _IGNORED = torch._C._disabled_torch_function_impl
-# Subclasses that apply their own rules to fastgemm's ops, or pass them on to the tensors inside.
+# Subclasses that have rules for fastgemm's ops, or pass the ops on to the tensors inside.
 _KNOW_THE_OPS = frozenset(
     {
         "torch._subclasses.fake_tensor.FakeTensor",
@@ -113,8 +113,8 @@ exports_to_onnx._dynamo_marked_constant = True  # type: ignore[attr-defined]  # 
 
 
 def raise_torchs(function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """Lets torch raise its own error for operands that fastgemm refuses, if torch refuses them, too."""
-    # Beside an input with data it reads memory that a meta weight does not have.
+    """For operands that fastgemm refuses: lets torch raise its own error if it refuses them, too."""
+    # With a meta weight and an input with data, torch would read memory that does not exist.
     if input.is_meta or not weight.is_meta:
         _by_torch(function, input, weight, bias)
 
@@ -133,7 +133,7 @@ def _layer(
     if (compiling or tracing) and exports_to_onnx():
         return _by_torch(function, input, weight, bias)
     if level is None and kernel is None and precision is None and not compiling:
-        result = linear_at_once(input, weight, bias, function is linear)  # looks itself at what it is given
+        result = linear_at_once(input, weight, bias, function is linear)  # which checks its arguments itself
         if result is not NotImplemented:
             return result
     if has_torch_function_variadic(input, weight, bias):
@@ -141,7 +141,7 @@ def _layer(
     if tracing:
         return _traced(function, input, weight, bias, level, kernel, precision)
     if not all(isinstance(x, Tensor) for x in (input, weight, *([] if bias is None else [bias]))):
-        return _by_torch(function, input, weight, bias)  # which says what is wrong
+        return _by_torch(function, input, weight, bias)  # which raises the error
     if linear_bare is not None and type(input) is Tensor and type(weight) in PLAIN and not compiling:
         check_product_choice(level, kernel, precision)
         return linear_bare(input, weight, bias, function is linear, level, kernel, precision)
@@ -153,7 +153,7 @@ def _layer(
         if not (has_precision(input.dtype, precision) and has_precision(weight.dtype, precision)):
             precision = None
     rank = input.dim()
-    # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
+    # One matrix product: otherwise the weight's gradient would be a sum over a batch of products.
     rows = input if rank == 2 else input.unsqueeze(0) if rank == 1 else input.flatten(0, -2)
     try:
         out = gemm(
@@ -186,12 +186,12 @@ def _takes(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def _is_named(*tensors: Tensor | None) -> bool:
-    """Whether dimensions have names, of which torch.compile knows nothing."""
+    """Whether dimensions have names, which torch.compile does not know."""
     return not is_compiling() and any(x is not None and has_names(x) for x in tensors)
 
 
 def _cast_alike(*operands: Any) -> bool:
-    """Whether autocast gives operands of several dtypes one: it leaves float64 and integers as they are."""
+    """Whether autocast casts operands of several dtypes to one: it does not change float64 and integers."""
     device_type = operands[1].device.type
     return (
         device_type in ("cpu", "cuda")
@@ -210,16 +210,16 @@ def _cast_alike(*operands: Any) -> bool:
 
 
 def _knows_the_ops(kind: type[Tensor]) -> bool:
-    """Whether tensors of a subclass have memory to read, or hand fastgemm's ops on to what has."""
+    """Whether tensors of a subclass have memory to read, or pass fastgemm's ops on to tensors that have."""
     if kind.__torch_dispatch__ is Tensor.__torch_dispatch__:
         return True
     return any(f"{base.__module__}.{base.__qualname__}" in _KNOW_THE_OPS for base in kind.__mro__)
 
 
 def _overridden(function: Callable[..., Tensor], input: Any, weight: Any, bias: Any, **choice: Any) -> Any:
-    """A call that a mode, an fx proxy or a subclass gets to see.
+    """A call that a mode, an fx proxy or a subclass can override.
 
-    A subclass with a ``__torch_function__`` of its own knows torch's functions, and is asked for torch's.
+    A subclass with its own ``__torch_function__`` knows torch's functions, so torch's function is called.
     """
     if any(_overrides(type(x)) for x in (input, weight, bias)):
         return _by_torch(function, input, weight, bias)
@@ -240,7 +240,7 @@ def _linear_in_script(
     kernel: str | None = None,
     precision: str | None = None,
 ) -> Tensor:
-    """:func:`linear` in TorchScript, for inputs of any rank. What needs a cast by autocast is left to torch."""
+    """:func:`linear` in TorchScript, for inputs of any rank. torch computes calls that need a cast by autocast."""
     dtype, dense = weight.dtype, input.layout == torch.strided and weight.layout == torch.strided
     known = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64]
     alike = input.dtype == dtype and (bias is None or (bias.dtype == dtype and bias.dim() == 1))
@@ -256,13 +256,13 @@ def _linear_in_script(
     return out.reshape(input.shape[:-1] + weight.shape[:1])
 
 
-# What torch.jit.script compiles in its place.
+# torch.jit.script compiles this function instead.
 linear.__prepare_scriptable__ = lambda: _linear_in_script  # type: ignore[attr-defined]  # of a function
 
 
 @cache
 def _scripted() -> Callable[..., Tensor]:
-    """A trace keeps the call of a scripted function with its branches, so that it takes inputs of any rank."""
+    """The scripted form: a trace keeps its call with all branches, and so takes inputs of any rank."""
     return torch.jit.script(_linear_in_script)
 
 

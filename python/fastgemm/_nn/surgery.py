@@ -14,7 +14,7 @@ log = logging.getLogger("fastgemm.nn")
 
 
 class Notes:
-    """Notes of a function of fastgemm.nn on the parts of a model, by their qualified names."""
+    """Collects notes about parts of a model, by qualified names, for a function of fastgemm.nn."""
 
     def __init__(self, function: str) -> None:
         self.function, self.names = function, dict[str, list[str]]()
@@ -23,9 +23,9 @@ class Notes:
         self.names.setdefault(note, []).append(name or "the module itself")
 
     def say(self, so: str | None = None) -> None:
-        """One warning of the logger for each note: a model has dozens of layers of one kind.
+        """Logs one warning for each different note: a model has dozens of layers of one kind.
 
-        ``so``: what follows for the caller, who asked for something else; a UserWarning says that.
+        ``so``: the consequence for what the caller has requested, as a UserWarning.
         """
         for note, names in self.names.items():
             log.warning("fastgemm.nn.%s: %s: %s", self.function, ", ".join(names), note)
@@ -46,7 +46,7 @@ def check_module(function: str, module: object) -> None:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether a call of the module runs hooks; those that see keywords or run always are among these, too."""
+    """Whether a call of the module runs hooks of any kind."""
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks
@@ -58,16 +58,15 @@ def has_hooks(module: nn.Module) -> bool:
 def has_own_forward(module: nn.Module) -> bool:
     """Whether ``forward`` was replaced on the instance.
 
-    A bound method of the class, which accelerate leaves when its hooks are removed, is what is called anyway. The
-    attribute is read, and not ``__dict__``, since torch.compile guards only what is read so.
-    """
+    A bound method of the class does not count: accelerate leaves one when its hooks are removed. The attribute is
+    read instead of ``__dict__``, since torch.compile guards only attributes."""
     forward = module.forward
     of_class = ismethod(forward) and forward.__func__ == type(module).forward and forward.__self__ is module
     return not of_class
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether ``module.compile()`` has replaced what its call runs."""
+    """Whether ``module.compile()`` has replaced the function that a call runs."""
     return module.__dict__.get("_compiled_call_impl") is not None
 
 

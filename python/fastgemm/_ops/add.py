@@ -44,7 +44,7 @@ def add(
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not fit together; ``alpha`` is not whole for integers; unknown
             ``kernel`` or ``level``.
-        RuntimeError: the level or kernel asked for cannot run here, or ``out`` cannot be written to; see
+        RuntimeError: the requested level or kernel cannot run here, or ``out`` cannot be written to; see
             :func:`matmul`.
     """
     if has_torch_function_variadic(a, b, out):
@@ -94,7 +94,7 @@ def add_(
             ops.add_.default(a, b, **options)
             return a
         if wants_gradient or tracing_state() is not None or needs_function(a, b):
-            # copy_ records the change of `a` for autograd; the op itself would change it behind autograd's back.
+            # copy_ records the change of `a` for autograd; the op itself would change it without a record.
             total = add(a, b, **public(options))
             _errors.refuse_shape(a, total.shape)
             return a.copy_(total)

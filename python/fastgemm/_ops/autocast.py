@@ -1,6 +1,6 @@
-"""torch.autocast: products run in its lower precision, as torch.matmul, addmm and baddbmm do.
+"""torch.autocast: products run in its lower precision, like torch.matmul, addmm and baddbmm.
 
-As for those, out= variants are not cast, nor are transpose and add, which compute in the type of their operands:
+As in torch, out= variants are not cast, nor are transpose and add, which compute in the type of their operands:
 https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
 """
 
@@ -22,8 +22,7 @@ is_enabled = torch.is_autocast_enabled
 
 
 def _lower(x: Tensor, device_type: str, dtype: torch.dtype) -> Tensor:
-    """An operand after autocast: float64 and integers keep their type, and so does a tensor of another
-    device."""
+    """An operand after autocast: float64, integers and tensors of another device keep their type."""
     if x.device.type != device_type or not x.dtype.is_floating_point or x.dtype is torch.float64:
         return x
     return x.to(dtype)
@@ -34,9 +33,8 @@ def operands(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The operands of a product in the types that autocast, if it is enabled for their device, gives them.
 
-    A ``precision`` that was asked for says how float32 operands are multiplied, so they stay float32. c takes the
-    type of the result.
-    """
+    If a ``precision`` is given, it says how float32 operands are multiplied, so they stay float32. c takes the
+    type of the result."""
     device_type = a.device.type
     if device_type not in _KEYS or options.get("precision") is not None or not is_enabled(device_type):
         return a, b, c
@@ -60,7 +58,7 @@ def _kernel(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
 
 
 def register() -> None:
-    """Gives the ops autocast kernels, which torch.compile and eager calls without a gradient go through."""
+    """Registers autocast kernels of the ops, for torch.compile and for eager calls without a gradient."""
     in_c = ("_gemm", "_matmul") if _override_library.use_in_eager_mode() else ()
     for name in (op for op in _OPS if op not in in_c):
         for key in _KEYS.values():

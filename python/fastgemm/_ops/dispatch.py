@@ -1,22 +1,21 @@
 """How a call of a public function reaches ``torch.ops.fastgemm``.
 
-A call takes one of these ways, because each feature of torch has its price per call:
+A call takes one of these paths, because each feature of torch costs time in every call:
 
 - ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an
   autograd formula and what ``torch.func`` transforms need (_tracing/functorch.py);
 - ``out=`` uses the out overload;
-- a product of plain tensors, or a layer of them with the choice left open, is one function of the library of
+- a product of plain tensors, or such a layer without a level or kernel, is one function of the library of
   csrc/torch/override (``matmul_at_once``, ``gemm_at_once``, ``linear_at_once``);
-- everything else calls the bare op ``_gemm``. With that library it finds out itself whether a gradient is wanted,
-  in C++. Without it ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient use an
-  autograd.Function before.
+- everything else calls the bare op ``_gemm``. With that library the op itself checks in C++ whether a gradient is
+  needed. Without it, ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient first go
+  through an autograd.Function.
 
-:class:`Op` chooses among all of them but the third.
+:class:`Op` chooses among all paths except the third.
 
-But for the library's functions, which answer NotImplemented there, tensor subclasses, torch function modes and fx
-proxies get to see the call before, as they do for torch's own functions. Modes that do nothing to a product do
-not: that of ``torch.set_default_device`` would see each property of a tensor that Python reads, for 1 us each.
-"""
+Tensor subclasses, torch function modes and fx proxies can override the call first, as with torch's own functions;
+for them the library's functions return NotImplemented. Modes that do not affect products are skipped: that of
+``torch.set_default_device`` would cost 1 us for each property that Python reads."""
 
 from __future__ import annotations
 
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 increment_version = torch._C._increment_version  # so that autograd notices what the ops wrote; 0.16 us
-tracing_state = torch._C._get_tracing_state  # what torch.jit.is_tracing asks
+tracing_state = torch._C._get_tracing_state  # the function behind torch.jit.is_tracing
 ops = torch.ops.fastgemm
 
-# Types whose products torch computes in the same type, as fastgemm does. Integers of 8 and 16 bits are none of
-# them: torch wraps their products to their type. Nor is complex32, of which torch has no products.
+# Types whose products torch computes in the same type, as fastgemm does. Integers of 8 and 16 bits do not belong
+# here, because torch wraps their products to their type, nor does complex32, because torch does not multiply it.
 SAME_TYPE = frozenset(
     {
         *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64),
@@ -58,8 +57,7 @@ CHOICE = ("level", "kernel", "precision", "out_dtype")
 """The options of every product, in the order of the ops' schemas."""
 DENSE = torch.strided
 
-# OpOverload.__call__ calls these. To call them directly saves 0.4 to 1 us of about 3, the time of that Python
-# frame.
+# OpOverload.__call__ calls these. Calling them directly saves its Python frame, 0.4 to 1 us of about 3.
 matmul_bare = ops._matmul.default._op
 gemm_bare = ops._gemm.default._op
 
@@ -84,7 +82,7 @@ if _library:
 
 
 def overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any) -> Any:
-    """Hands a call on to the ``__torch_function__`` that one of its tensors, or a mode, has."""
+    """Passes a call on to the ``__torch_function__`` of one of its tensors or of a mode."""
     options = {name: value for name, value in options.items() if value is not None}
     result = out_of_sight(function, tensors, *given, **options)
     return handle_torch_function(function, tensors, *given, **options) if result is NotImplemented else result
@@ -93,7 +91,7 @@ def overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given
 def out_of_sight(
     function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any
 ) -> Any:
-    """Makes a call again where none but modes that are left alone would see it; else NotImplemented."""
+    """Repeats a call if only modes that can be skipped would see it; otherwise returns NotImplemented."""
     if _library is None or is_dynamo_compiling() or _library.is_overridden(*tensors):
         return NotImplemented
     return _library.call_unseen(function, *given, **options)
@@ -169,13 +167,13 @@ def _is_dual(x: Tensor) -> bool:
 
 
 def functionalizes() -> bool:
-    """Whether torch.func.functionalize is the innermost transform: autograd functions have no rule for it."""
+    """Whether torch.func.functionalize is the innermost transform, for which autograd functions have no rule."""
     transform = peek_interpreter_stack()
     return transform is not None and transform.key() == TransformType.Functionalize
 
 
 def has_precision(dtype: torch.dtype, precision: str) -> bool:
-    """Whether products of this type, or of its complex numbers' parts, may have this precision."""
+    """Whether products of this type, or of the real parts of complex numbers, may have this precision."""
     if precision in FLOAT64_PRECISIONS:
         return dtype in (torch.float64, torch.complex128)
     return dtype in WITH_PRECISION

@@ -1,8 +1,7 @@
-"""The general product: the public function, how its calls go on, and its gradient.
+"""The general product: the public function, the path of its calls, and its gradient.
 
-The three are one module, because the gradient of a product is made of products: it is written in terms of the
-public function, so that it differentiates again, and serves eager mode, torch.compile and torch.func alike.
-"""
+The three are one module, because the gradient of a product is made of products: it calls the public function. So
+it can be differentiated again, and serves eager mode, torch.compile and torch.func alike."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from .integer_scales import exact_product
 from .vmap import batch_first, rank_of
 
 SYMMETRIC = "symmetric"
-"""The kernel that takes products with a symmetric result alone."""
+"""The kernel that takes only products with a symmetric result."""
 KEYWORDS = (*("alpha", "beta", "trans_a", "trans_b"), *CHOICE, "symmetric")
 """The arguments of :func:`gemm` that are no tensors, in the order of the op's schema."""
 
@@ -77,8 +76,8 @@ def gemm(
         symmetric: the caller's promise, which is not checked, that M = N and the result equals its transpose, as
             for ``a @ a.mT``, or for ``alpha * x @ x + beta * x`` with a symmetric ``x``. For complex operands it
             is the **conjugate** transpose, as for ``a @ a.mH``. The lower triangle is computed and
-            the upper one copied from it, so that the result is exactly symmetric; of ``c`` the lower triangle
-            counts. With the choice left open that takes half of the operations where it is faster (kernel
+            the upper one copied from it, so that the result is exactly symmetric; only the lower triangle of ``c``
+            is used. Without a level or kernel, this takes half of the operations if that is faster (kernel
             ``symmetric``). BLAS calls it gemmt and syrk. Gradients are those of the general product.
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`. Not with ``symmetric``.
 
@@ -91,8 +90,8 @@ def gemm(
         ValueError: shapes, dtypes or devices do not fit together; ``alpha`` or ``beta`` is not whole for integers;
             unknown ``kernel``, ``level`` or ``precision``; ``symmetric`` for a result that is not square, or with
             ``invariant``; ``invariant`` with a kernel or level whose rows depend on each other.
-        RuntimeError: the level or kernel asked for cannot run here (``kernel="symmetric"``: nothing says that the
-            result is symmetric), or ``out`` cannot be written to; see :func:`matmul`.
+        RuntimeError: the requested level or kernel cannot run here (``kernel="symmetric"``: the result is not
+            known to be symmetric), or ``out`` cannot be written to; see :func:`matmul`.
 
     Examples:
         >>> import torch, fastgemm
@@ -221,7 +220,7 @@ class GemmFunction(torch.autograd.Function):
 
 
 def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]) -> None:
-    # As in torch: a tensor that no gradient needs is not kept, such as the input of a frozen layer.
+    # As in torch, only tensors that a gradient needs are saved: not the input of a frozen layer, for example.
     needs_a, needs_b = ctx.needs_input_grad[:2]
     ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
     ctx.shapes = a.shape, b.shape, None if c is None else c.shape

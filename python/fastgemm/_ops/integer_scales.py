@@ -1,4 +1,5 @@
-"""Scales of integer products and sums. The ops take doubles, which hold all integers up to 2^53, few beyond."""
+"""Scales of integer products and sums. The ops take doubles, which represent all integers up to 2^53 exactly, but
+not all larger ones."""
 
 from __future__ import annotations
 
@@ -16,9 +17,8 @@ Scale = TypeVar("Scale", float, float | None)
 def _scaled(t: Tensor, scale: Scale, result: torch.dtype) -> tuple[Tensor, Scale]:
     """An operand and a scale with the same product as the given ones; the scale is exact as a double.
 
-    Integers wrap: where the result has 32 bits or fewer a scale counts modulo 2^32. Of int64 it goes into the
-    operand. A scale that is no int, or beyond int64, stays: the op takes, rounds or refuses it.
-    """
+    Integers wrap: if the result has at most 32 bits, the scale is taken modulo 2^32. For int64 it is multiplied
+    into the operand. The op itself handles other scales: it takes, rounds or refuses them."""
     if not isinstance(scale, int) or -MOST <= scale <= MOST or not -(2**63) <= scale < 2**63:
         return t, scale
     if result.is_floating_point or result.is_complex:

@@ -1,4 +1,4 @@
-"""A linear layer with its epilogue: the public function, how its calls go on, and its gradient.
+"""A linear layer with its epilogue: the public function, the path of its calls, and its gradient.
 
 As in _ops/gemm.py the three are one module: the gradient is made of products and written in terms of the public
 functions, so that it differentiates again.
@@ -44,10 +44,10 @@ def linear(
     kernel: str | None = None,
     precision: Precision | None = None,
 ) -> Tensor:
-    """``activation(x @ weight.T + bias) + residual``, rounded once unless a gradient needs the values between.
+    """``activation(x @ weight.T + bias) + residual``, rounded once unless a gradient needs the values in between.
 
     Bias, activation and residual are computed in float32 (float64 of that type) from the sums of the product, in
-    the kernel that multiplies where it can (docs/linear.md), else in one pass after it.
+    the product's kernel if possible (docs/linear.md), otherwise in one pass after it.
 
     Args:
         x: ``(..., K)``; float64, float32, float16 or bfloat16. Complex numbers take no activation.
@@ -87,7 +87,7 @@ def linear(
             options["activation"] = activation
         if x.dim() == 2:
             return LAYER.call((x, weight, bias, residual), options)
-        # One matrix product, also for gradients: that of the weight would else be a sum over a batch of products.
+        # One matrix product: otherwise the weight's gradient would be a sum over a batch of products.
         shape = (*x.shape[:-1], weight.shape[0] if weight.dim() > 0 else 1)
         if residual is not None and isinstance(residual, Tensor) and residual.shape != shape:
             raise ValueError(
@@ -148,7 +148,7 @@ class LinearFunction(torch.autograd.Function):
         by_result = options.get("activation") == "relu" and residual is None
         result = output if by_result else None
         if options.get("activation") is None or by_result:
-            # As in torch: a tensor that no gradient needs is not kept, such as the input of a frozen layer.
+            # As in torch, only tensors that a gradient needs are saved: not the input of a frozen layer.
             needs_x, needs_weight = ctx.needs_input_grad[:2]
             ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None, None, result)
         else:
@@ -232,7 +232,7 @@ class LinearFunction(torch.autograd.Function):
 
 
 def _without_activation(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that products take as well."""
+    """The options that products have, too."""
     return {name: value for name, value in options.items() if name != "activation"}
 
 
@@ -286,7 +286,7 @@ def differentiable(
 
 
 def _check_residual(residual: Tensor, result: Tensor) -> None:
-    """The op's checks of the residual, for calls in which the op does not get it."""
+    """The op's checks of the residual, for calls in which the op does not receive it."""
     if residual.shape != result.shape or residual.dtype != result.dtype:
         raise ValueError(
             f"fastgemm: residual has shape {tuple(residual.shape)} and dtype {residual.dtype}, expected those of "
@@ -322,7 +322,7 @@ def _lowered(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
 
 
 def register() -> None:
-    """Gives the ops autocast kernels, as _ops/autocast.py does those of products."""
+    """Registers autocast kernels of the ops, as _ops/autocast.py does for products."""
     for name in ("linear",) if _override_library.use_in_eager_mode() else ("linear", "_fused_linear"):
         for key in ("AutocastCPU", "AutocastCUDA"):
             library.impl(name, _lowered(getattr(ops, name).default), key)

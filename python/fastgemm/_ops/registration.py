@@ -1,4 +1,4 @@
-"""Where Python gives the ops kernels of its own: for gradients, autocast and lazily negated arguments."""
+"""The library object that registers kernels in Python: for gradients, autocast and lazily negated arguments."""
 
 from __future__ import annotations
 

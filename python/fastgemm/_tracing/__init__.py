@@ -1,1 +1,1 @@
-"""What torch needs to know of the ops: shapes, gradients, transforms and the number of operations."""
+"""What torch needs to know about the ops: shapes, gradients, transforms and the number of operations."""

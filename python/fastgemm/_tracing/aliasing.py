@@ -1,7 +1,7 @@
-"""Which tensors share memory, by storages and strides: the op library compares addresses
-(csrc/torch/views.cpp), for tensors that have none.
+"""Finds out by storages and strides which tensors share memory, for tensors without addresses. (For real tensors
+the op library compares addresses: csrc/torch/views.cpp.)
 
-Where a size or stride is symbolic the answer is no: the real call knows it, and will be asked.
+If a size or stride is symbolic, the answer is no: the real call checks again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _same_storage(x: Tensor, y: Tensor) -> bool:
 
 
 def shares_elements(x: Tensor) -> bool:
-    """Whether two indices may lead to one element, as in an expanded tensor."""
+    """Whether two indices may address one element, as in an expanded tensor."""
     if not _is_static(x) or 0 in x.shape:
         return False
     covered = 1  # sorted by stride, each dimension must step over all that the smaller ones cover
@@ -38,7 +38,7 @@ def same_view(x: Tensor, y: Tensor) -> bool:
 
 
 def may_overlap(x: Tensor, y: Tensor) -> bool:
-    """False only where they certainly share no element."""
+    """False only if they certainly share no element."""
     if not _same_storage(x, y) or 0 in x.shape or 0 in y.shape:
         return False
     (x_begin, x_end), (y_begin, y_end) = _bytes_of(x), _bytes_of(y)
@@ -53,7 +53,7 @@ def _bytes_of(x: Tensor) -> tuple[int | SymInt, int | SymInt]:
 
 
 def _disjoint_columns(x: Tensor, y: Tensor) -> bool:
-    """Two row-major blocks of one larger matrix, whose columns, modulo its leading dimension, do not meet."""
+    """Whether these are two row-major blocks of one larger matrix whose columns do not overlap."""
     if x.dim() != 2 or y.dim() != 2 or x.dtype != y.dtype or x.stride() != y.stride() or x.stride(1) != 1:
         return False
     leading = x.stride(0)

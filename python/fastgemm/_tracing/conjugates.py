@@ -1,11 +1,10 @@
 """Lazily negated and conjugated tensors (``torch._neg_view``, ``conj()``) as arguments of the ops.
 
-Products read conjugated operands in place where csrc/torch/override is loaded. Other arguments are resolved, those
-of ops that write by the functions below:
+Products read conjugated operands in place where csrc/torch/override is loaded. Other arguments are resolved; for
+ops that write to an argument, the functions below do this.
 
-torch resolves such arguments for any op, but where one is written it takes the op's result from the stack; these
-ops return nothing, as torch.compile needs, and what torch would read there is no tensor, nor memory of the stack.
-"""
+torch could resolve such arguments itself, but for an op that writes it reads a result from the stack. These ops
+return nothing, as torch.compile requires, so torch would read memory beyond the stack."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def _writes_first(op: torch._ops.OpOverload) -> Callable[..., None]:
 
 
 def register() -> None:
-    """Gives the ops that write kernels of their own for such arguments; other calls do not use them."""
+    """Registers kernels for such arguments of the ops that write; other calls do not use them."""
     ops = torch.ops.fastgemm
     for name in ("gemm", "_gemm", "_matmul") if FINDS_GRADIENTS else ():  # with the library that sees conj()
         library.impl(name, torch.library.fallthrough_kernel, "Conjugate")

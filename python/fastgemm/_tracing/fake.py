@@ -1,6 +1,6 @@
 """Fake kernels: shape and dtype of each result, for torch.compile, torch.export and meta tensors.
 
-They refuse what real calls refuse, with the same type of exception, so far as no data is needed to know it. Only
+They raise the same types of exceptions as real calls, for all errors that can be found without data. Only
 real calls check whether a kernel is available, and whether it takes these sizes and strides under torch's flags.
 The checks are those of csrc/torch/gemm.cpp, transpose.cpp and add.cpp.
 """
@@ -89,7 +89,7 @@ def _check_out(out: Tensor, expected: Tensor) -> None:
 
 
 def _check_overlap(out: Tensor, may_be_out: str, **operands: Tensor | None) -> None:
-    """``may_be_out`` names the operands that out may be exactly."""
+    """``may_be_out``: the operands with which out may be identical."""
     for name, x in operands.items():
         _require(
             x is None or (name in may_be_out and same_view(x, out)) or not may_overlap(out, x),
@@ -116,7 +116,7 @@ def _shapes_go_together(text: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if type(error) is not RuntimeError:  # of symbolic sizes, which torch means to catch itself
+        if type(error) is not RuntimeError:  # of symbolic sizes, which torch catches itself
             raise
         raise ValueError(f"fastgemm: {text()}") from error
 
@@ -272,9 +272,8 @@ def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
 
 
 def _register(name: str, function: Callable[..., object]) -> None:
-    """Like torch.library.register_fake, but without a search for the calling line: for that torch asks
-    ``inspect``, which looks at every module there is, and takes 3 to 6 ms of an import.
-    """
+    """Like torch.library.register_fake, but without its search for the calling line: ``inspect`` looks at every
+    loaded module, which takes 3 to 6 ms of an import."""
     name = f"fastgemm::{name}"
     try:
         of_op = torch._library.simple_registry.singleton.find(name).fake_impl

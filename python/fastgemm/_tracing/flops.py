@@ -1,8 +1,7 @@
-"""How many operations a product is, for ``torch.utils.flop_counter.FlopCounterMode``.
+"""The number of operations of a product, for ``torch.utils.flop_counter.FlopCounterMode``.
 
-It counts the ops that reach it: fastgemm's own, forward and backward, and those that a patch inside it makes of
-torch's. As for torch's products, what is added to one is not counted.
-"""
+It counts the ops that reach it: fastgemm's own, forward and backward, and torch's products that a patch inside it
+routes. As for torch's products, additions are not counted."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def _layer(x_shape: Sequence[int], weight_shape: Sequence[int], *_: Any, **__: A
 
 
 def _register() -> None:
-    """If torch counts in another way, the import of its counter must not fail."""
+    """Warns if this torch counts in another way, so that the import of its counter does not fail."""
     try:
         from torch.utils.flop_counter import register_flop_formula
 

@@ -1,11 +1,11 @@
 """torch.func transforms: grad, vjp, jvp, vmap and all combinations of them, eager and compiled.
 
-While a transform is active torch calls an op's kernel of the key FuncTorchDynamicLayerFrontMode first, before any
-transform has taken the arguments apart. The ops' kernels there apply the autograd functions of _ops, whose
-formulas serve every transform: gradients, tangents, and one product for the whole batch of a vmap. Without them
-torch would call an op once for each member of a batch, and could not differentiate it.
+While a transform is active, torch first calls an op's kernel of the key FuncTorchDynamicLayerFrontMode, before any
+transform unwraps the arguments. The ops' kernels there apply the autograd functions of _ops, whose formulas serve
+every transform: gradients, tangents, and one product for the whole batch of a vmap. Without them torch would call
+an op once for each member of a batch, and could not differentiate it.
 
-torch.compile records calls of the ops, and runs what it recorded under the same transforms. Eager calls of the
+torch.compile records calls of the ops, and runs the recorded calls under the same transforms. Eager calls of the
 public functions apply the autograd functions themselves, which saves 8 us of 150.
 """
 

@@ -1,4 +1,4 @@
-"""Code that runs once a slow module of torch is imported by somebody else."""
+"""Runs code when a slow module of torch is imported by other code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fastgemm.tune``: measures a GPU or the processor for two minutes, so that predictions are of this very one."""
+"""``fastgemm.tune``: measures a GPU or the processor for two minutes, so that predictions fit it."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ MEMORY_SHARE = 8  # operands and result take no more than this part of the GPU's
 
 @dataclass(frozen=True)
 class Tuning:
-    """What :func:`tune` measured and fitted.
+    """The measurements and fits of :func:`tune`.
 
     Attributes:
         gpu: the GPU, or the processor, as the tables name it.
         seconds: how long it took to measure.
         points: the problems, with the seconds of each kernel and of the library; on a CPU with their threads.
         fitted: the constants of kernels, and the model and points of the library; on a CPU points of all.
-        before: of each dtype (and tf32) how good choices were, as geometric means of chosen / best time; on a CPU
-            at every fifth product, after fitting to the others alone.
-        after: the same of choices from now on.
+        before: for each dtype (and tf32) the quality of choices, as geometric means of chosen / best time; on a
+            CPU at every fifth product, after a fit to the others only.
+        after: the same for choices from now on.
         saved: whether later processes will load it.
     """
 
@@ -57,7 +57,7 @@ class Tuning:
     saved: bool
 
     def as_json(self) -> dict[str, Any]:
-        """For a file: numbers and names alone."""
+        """Numbers and names only, for a file."""
 
         def means(found: dict[str, Quality]) -> dict[str, Any]:
             values = {series: asdict(quality) for series, quality in found.items()}
@@ -84,7 +84,7 @@ class Tuning:
 
 
 class NoGpu(RuntimeError):
-    """There is no GPU that the kernels can use."""
+    """No GPU here can run the kernels."""
 
 
 def gpu_at_hand() -> Target:
@@ -120,12 +120,12 @@ def tune(
     progress: Progress | None = None,
     device: Device | None = None,
 ) -> Tuning:
-    """Measures the current GPU, or the processor, so that ``level=None`` and each level choose what is fast there.
+    """Measures the current GPU, or the processor, so that ``level=None`` and each level choose fast kernels there.
 
-    Kernels are chosen by predicted times, whose constants were measured on other GPUs and processors. This times
-    the library and the kernels that may be the fastest on random products of all shapes and layouts, on a CPU on
-    one thread and on as many as torch has, fits the constants to that, and makes them hold at once in this
-    process. Nothing else may run on the device meanwhile.
+    Kernels are chosen by predicted times, whose constants were measured on other GPUs and processors. ``tune``
+    times the library and the kernels that may be the fastest on random products of all shapes and layouts (on a
+    CPU with one thread and with torch's number of threads). It fits the constants to these times, and this process
+    uses them at once. Nothing else should run on the device meanwhile.
 
     Args:
         seconds: how long to measure; fitting takes a few more.
@@ -135,7 +135,7 @@ def tune(
         device: ``"cuda"`` or ``"cpu"``. Default: the GPU where the kernels can use one, else the processor.
 
     Returns:
-        What was measured, what follows from it, and how much better choices are on these products.
+        The measurements, the fits, and how much better choices are for these products.
 
     Raises:
         RuntimeError: there is no GPU that the kernels can use, a CUDA graph is being captured, a transform of
@@ -205,7 +205,7 @@ def _tune_cpu(
     spent = target.clock() - start
     if not points:
         raise _none_measured(seconds)
-    # Points say best what the choice at themselves should be, so others say how good it is elsewhere.
+    # A fit looks too good at its own points, so other points say how good choices are.
     held_out = points[:: cpu.HOLD_OUT]
     before = qualities(held_out, "cpu", cpu.order_of)
     without = cpu.fitted([point for i, point in enumerate(points) if i % cpu.HOLD_OUT])
@@ -213,17 +213,17 @@ def _tune_cpu(
     without.apply()
     after = qualities(held_out, "cpu", cpu.order_of)
     fitted.apply()
-    load_cache()  # what autotune measured corrects the new constants, too
+    load_cache()  # measurements of autotune correct the new constants, too
     saved = save and cpu_predictions.save(fitted.merged_into(cpu_predictions.known()))
     return Tuning(target.name, spent, tuple(points), fitted, before, after, saved)
 
 
 def forget(device: Device | None = None) -> tuple[str, bool]:
-    """Takes back what was tuned on the current GPU, or the processor, on disk and in this process: its name, and
-    whether the file had anything of it. Raises OSError, and NoGpu."""
+    """Removes the tuning of the current GPU, or the processor, from disk and from this process. Returns its name,
+    and whether the file had a set for it. Raises OSError, and NoGpu."""
     target = _target(device)
     if not isinstance(target, CpuTarget):
         return target.name, predictions.forget(target.name)
     there = cpu_predictions.forget()
-    load_cache()  # what autotune measured stays
+    load_cache()  # measurements of autotune stay
     return target.name, there

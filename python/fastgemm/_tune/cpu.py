@@ -1,4 +1,4 @@
-"""``fastgemm tune`` on a CPU: every kernel that may be the fastest and torch, on one thread and on all."""
+"""``fastgemm tune`` on a CPU: times torch and every kernel that may be the fastest, on one thread and on all."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from .problems import SIZE_OF, log_uniform
 
 LONGEST = 8e-3  # seconds that the fastest kernel may be predicted to take
 MOST_BYTES = 1 << 28  # of operands and result
-NEAR, FAR, FAR_EVERY = 2.5, 10.0, 4  # times the least prediction; every fourth problem looks further
-ENOUGH = 30  # points that a kernel is fitted from
-HOLD_OUT = 5  # every fifth point says how good choices are
-FEW = 5  # points that tell how far a kernel's constants are off
+NEAR, FAR, FAR_EVERY = 2.5, 10.0, 4  # times the least prediction; every fourth problem has the wider limit
+ENOUGH = 30  # fewest points for a fit of a kernel
+HOLD_OUT = 5  # every fifth point is held out and shows how good choices are
+FEW = 5  # fewest points for a scale of a kernel's constants
 TORCH, WORTH_LEAVING = "torch", 1.03  # as in core/can_run.cpp
 
 
@@ -46,8 +46,8 @@ def cpu_at_hand() -> CpuTarget:
 
 
 def _sizes(draw: random.Random, kind: int) -> tuple[int, ...]:
-    """Batch, m, n, k: of four one of large sides, one thin along m, n or k, one of any shape, and one batch or
-    square."""
+    """Batch, m, n, k: out of four, one has large sides, one is thin along m, n or k, one has any shape, and one is
+    a batch or a square."""
     if kind == 0:
         return 1, *(log_uniform(draw, 64, 4096) for _ in range(3))
     if kind == 1:
@@ -62,7 +62,7 @@ def _sizes(draw: random.Random, kind: int) -> tuple[int, ...]:
 
 
 def problems(dtype: str, threads: Sequence[int], *, seed: int = 0) -> Iterator[tuple[Problem, int]]:
-    """With the threads that each runs on; without end, and the same ones for a seed and a processor."""
+    """Endless series of problems and their threads; the same for the same seed and processor."""
     draw = random.Random(f"{seed} {dtype}")
     at = 0
     while True:
@@ -81,7 +81,7 @@ def predicted(problem: Problem, threads: int) -> dict[str, float]:
 
 
 def collect(target: CpuTarget, seconds: float, dtypes: Sequence[str], progress: Progress) -> list[CpuPoint]:
-    """Points of these types, in turn, for about so many seconds."""
+    """Measures points of these types, in turn, for about ``seconds`` seconds."""
     sources = {dtype: problems(dtype, target.threads) for dtype in dtypes}
     points: list[CpuPoint] = []
     ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -95,7 +95,7 @@ def collect(target: CpuTarget, seconds: float, dtypes: Sequence[str], progress: 
             progress(f"{dtype}, {len(points)} problems", spent / seconds)
             problem, threads = next(source)
             expected = predicted(problem, threads)
-            # Constants of another processor may be far off: what was measured so far corrects them on the way.
+            # Constants of another processor may be far off, so the points measured so far correct them.
             off = {name: statistics.median(ratios[name, dtype] or [1.0]) for name in expected}
             least = min(s * off[name] for name, s in expected.items())
             near = [name for name, s in expected.items() if s * off[name] <= within * least or name == TORCH]
@@ -109,8 +109,8 @@ def collect(target: CpuTarget, seconds: float, dtypes: Sequence[str], progress: 
 
 
 def fit_kernels(points: Sequence[CpuPoint]) -> tuple[KernelCosts, ...]:
-    """Constants of every kernel for the types that were measured. A constant that few points speak of stays near
-    the one that held; of a kernel that was hardly timed all are scaled."""
+    """Constants of every kernel for the types that were measured. A constant that affects few points stays near
+    its old value; a kernel with few points keeps its constants, scaled."""
     counts: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for point in points:
@@ -139,6 +139,6 @@ def fitted(points: Sequence[CpuPoint]) -> FittedCpu:
 
 
 def order_of(point: CpuPoint) -> list[str]:
-    """The kernels as ``level=None`` would take them."""
+    """The kernels in the order in which ``level=None`` would take them."""
     seconds = predicted(point.problem, point.threads)
     return sorted(seconds, key=lambda name: seconds[name] / (WORTH_LEAVING if name == TORCH else 1))

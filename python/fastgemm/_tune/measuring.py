@@ -1,4 +1,4 @@
-"""Timing the library and the kernels that may be the fastest, problem after problem until time is up."""
+"""Times the library and the kernels that may be the fastest, problem after problem, until the time is up."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ..bench.timing import Timer, interleave
 from .problems import MOST_BYTES, SERIES, problems
 
 LIBRARY = "library"
-LIBRARIES = ("torch", "cublaslt_1")  # the rows that are the library: the first that takes the problem
+LIBRARIES = ("torch", "cublaslt_1")  # rows of the library: the first one that takes the problem is timed
 # Kernels, and precisions, that are timed beside IEEE products.
 SPLIT: tuple[Precision, ...] = ("bf16x3", "fp16x3")
-NEAR, FAR, FAR_EVERY = 2.5, 10.0, 4  # times the least prediction; every fourth problem looks further
+NEAR, FAR, FAR_EVERY = 2.5, 10.0, 4  # times the least prediction; every fourth problem has the wider limit
 HOPELESS = 4.0  # times as slow as the fastest in its first sample: no more follow
 BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 0.004, 4, 8  # seconds and samples of each kernel
-FEW = 5  # measured points of a kernel from which its predictions are corrected on the way
+FEW = 5  # fewest points of a kernel for a correction of its predictions during the run
 
-# Seconds of those of the kernels named that take the problem.
+# Times the named kernels that take the problem: seconds by name.
 Stopwatch = Callable[[Problem, Collection[str]], dict[str, float]]
 Progress = Callable[[str, float], None]
 
@@ -54,7 +54,7 @@ class Target:
 
 
 def predicted(problem: Problem, gpu: dict[str, Any]) -> dict[str, float]:
-    """Seconds by kernel, those of SPLIT beside IEEE products, and of the library."""
+    """Seconds by kernel, SPLIT included, and of the library."""
     found = dict(_introspect.predictions(problem, gpu))
     if problem[:2] == ("float32", "ieee"):
         for name in SPLIT:
@@ -64,8 +64,8 @@ def predicted(problem: Problem, gpu: dict[str, Any]) -> dict[str, float]:
 
 
 class _Corrections:
-    """How far predictions are off on the way: the median of measured / predicted by kernel and type. They keep a
-    kernel in the race whose constants are those of another GPU."""
+    """Corrections of predictions during the run: the median of measured / predicted by kernel and type. A kernel
+    with wrong constants (of another GPU) is then still timed."""
 
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -80,13 +80,13 @@ class _Corrections:
 
 
 def _candidates(expected: dict[str, float], within: float) -> list[str]:
-    """The library, whose prediction may be no more than a limit, and kernels near to the fastest one."""
+    """The kernels to time: the library, whose prediction may be only a bound, and those near the fastest."""
     least = min(s for name, s in expected.items() if name not in (LIBRARY, *SPLIT))
     return [name for name, s in expected.items() if name == LIBRARY or s <= within * least]
 
 
 def collect(target: Target, seconds: float, dtypes: Sequence[str], progress: Progress) -> list[Point]:
-    """Points of the series of these types, in turn, for about so many seconds."""
+    """Measures points of the series of these types, in turn, for about ``seconds`` seconds."""
     series = [(dtype, precision) for dtype, precision in SERIES if dtype in dtypes]
     sources = [problems(*names, target.properties, most_bytes=target.most_bytes) for names in series]
     points: list[Point] = []
@@ -111,8 +111,8 @@ def collect(target: Target, seconds: float, dtypes: Sequence[str], progress: Pro
 
 
 class DeviceStopwatch:
-    """Times kernels in turn. On the current GPU, cold L2: the medians; on a CPU the least times, to which other
-    programs only ever add."""
+    """Times kernels in turn. On the current GPU with a cold L2: medians; on a CPU minima, since other programs
+    only add time."""
 
     def __init__(self, device: str = "cuda", timer: Timer | None = None) -> None:
         self._device, self._timer = device, timer or CudaTimer()

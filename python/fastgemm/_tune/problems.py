@@ -1,4 +1,4 @@
-"""Which products ``fastgemm tune`` measures: spread over what people multiply, none too long for the GPU."""
+"""The products that ``fastgemm tune`` measures: of many usual shapes, and none that takes too long."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _rounded(size: int) -> int:
 
 
 def _sizes(draw: random.Random, kind: int) -> list[int]:
-    """Batch, m, n, k: of eight one square, one thin along m, n or k, one batch, and five of any shape."""
+    """Batch, m, n, k: out of eight, one is square, one thin along m, n or k, one a batch; five have any shape."""
     if kind == 0:
         return [1, *[log_uniform(draw, 64, 16384)] * 3]
     if kind == 1:
@@ -58,7 +58,7 @@ def bytes_of(problem: Problem) -> int:
 def problems(
     dtype: str, precision: str, gpu: dict[str, Any], *, most_bytes: int = MOST_BYTES, seed: int = 0
 ) -> Iterator[Problem]:
-    """Without end, and the same ones for a seed and a GPU."""
+    """An endless series, the same for the same seed and GPU."""
     draw = random.Random(f"{seed} {dtype} {precision}")
     kind = 0
     while True:

@@ -1,4 +1,4 @@
-"""How good choices are: what would be chosen beside the best of all that was measured."""
+"""How good choices are: the kernel that would be chosen, compared with the fastest measured one."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Quality:
 def qualities(
     points: Sequence[AnyPoint], device: str, order_of: Callable[[AnyPoint], Sequence[str]]
 ) -> dict[str, Quality]:
-    """By the predictions that hold now, among the kernels that were timed. ``order_of``: kernels as they would be
-    chosen."""
+    """By the current predictions, among the timed kernels. ``order_of``: gives the kernels in the order of
+    choice."""
     level6 = {row.name for row in kernels("gemm", device) if row.level == TENSOR_CORES}
     ratios: dict[str, tuple[list[float], list[float]]] = {}
     counts: dict[str, int] = {}

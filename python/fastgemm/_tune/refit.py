@@ -1,4 +1,4 @@
-"""From measured times to constants of predictions."""
+"""Computes constants of predictions from measured times."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .._choice.predictions import KernelCosts, LibraryCosts, Problem
 from .measuring import LIBRARY, Point, predicted
 from .problems import problems
 
-ENOUGH = 30  # points that a kernel, or the library's model, is fitted from
-FEW = 5  # points that tell how far a kernel's constants are off
-PRIOR = 1 / 3  # as many of what the old constants say as of measured points, where a kernel was not timed
+ENOUGH = 30  # fewest points for a fit of a kernel or of the library's model
+FEW = 5  # fewest points for a scale of a kernel's constants
+PRIOR = 1 / 3  # predictions by the old constants are added, as many as measured points
 KEPT = 340  # points of the library's series that are kept
 POOLED = ({"float16", "bfloat16"},)  # types of which kernels take the same time
 
@@ -28,13 +28,13 @@ def _pool(dtype: str) -> frozenset[str]:
 
 
 def _spread(values: Sequence[Any], count: int) -> list[Any]:
-    """So many of them, from first to last."""
+    """This number of them, evenly spread from first to last."""
     count = min(count, len(values))
     return [values[i * len(values) // count] for i in range(count)]
 
 
 class _Kernels:
-    """What was measured of the kernels of some types that take the same time."""
+    """Measurements of kernels, for types that take the same time."""
 
     def __init__(self, points: Sequence[Point], gpu: dict[str, Any]):
         self._gpu = gpu
@@ -53,12 +53,12 @@ class _Kernels:
                 else:
                     self._expected[name].append((point.problem, seconds))
         self._off = {name: statistics.median(r) for name, r in ratios.items() if len(r) >= FEW}
-        # Of kernels that were hardly timed: as far off as the others are.
+        # Kernels with few points get the scale of the others.
         every = [ratio for found in ratios.values() for ratio in found]
         self._others = statistics.median(self._off.values() or every or [1.0])
 
     def costs(self, name: str, dtype: str) -> tuple[float, ...] | None:
-        """Fitted where there are enough points, else the constants that hold, scaled."""
+        """Fitted constants if there are enough points; otherwise the current constants, scaled."""
         measured, off = self.measured[name], self._off.get(name, self._others)
         if len(measured) < ENOUGH:
             old = _introspect.costs(name, dtype, self._gpu)
@@ -100,9 +100,8 @@ def _hopper() -> set[str]:
 
 
 def fit_library(points: Sequence[Point], gpu: dict[str, Any]) -> tuple[LibraryCosts, ...]:
-    """For each series in which the library was measured: the constants of its model, and its points. Where
-    there are few points, the model also follows what was predicted of other problems, as far off as at those
-    points."""
+    """For each series in which the library was measured: the constants of its model, and its points. With few
+    points, the fit also uses predictions for other problems, scaled as at those points."""
     series: dict[tuple[str, str], Observations] = defaultdict(list)
     for point in points:
         if LIBRARY in point.seconds:

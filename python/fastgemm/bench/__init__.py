@@ -1,11 +1,11 @@
 """The measuring code, shared by ``fastgemm ladder``, ``fastgemm bench`` and ``fastgemm tune``.
 
-problems      what is run: operands, the call, torch's call for the same thing
+problems      problems to run: operands, the call, torch's call for the same result
 checking      the result against float64 (exact for integers), before anything is timed
-timing        interleaved samples, and what is said about them; cuda_timing: those of a GPU
-limits        what the device could do at best
+timing        interleaved samples and their summaries; cuda_timing: those of a GPU
+limits        the highest possible rates of the device
 session       the device and timer of one run, and sensors where there are any
-environment   where and with what it was measured; load: what else the machine did meanwhile
+environment   the machine and the versions of a run; load: other load during the run
 records       the rows of a report, as JSON and CSV
 ladder        every level of an operation; choice: why level 7 took a kernel that is slower than torch
 sweep         many problems; presets name sets of them

@@ -8,10 +8,9 @@ component of a product must obey
 with u the unit roundoff of the accumulator, e the relative error of a product of float32 operands that are rounded
 to fewer bits (0 elsewhere) and u_out the unit roundoff of a narrower result. Any order of summation stays within
 K u; since rounding errors behave like random numbers, correct kernels stay within a few times sqrt(K) u, and
-wrong ones do not. Those of the operands do not add up from product to product, hence their 16 / sqrt(K): for
-tf32 twice what the worst of 2**22 results needs where operands are truncated, six times where they are rounded
-to nearest. NaN fails. The result is poisoned before the call, so that an element never written shows.
-"""
+wrong ones do not. Errors of the operands do not add up from product to product, hence the 16 / sqrt(K). For tf32
+this is twice the worst error of 2**22 results if operands are truncated, and six times if they are rounded to
+nearest. NaN fails. The result is poisoned before the call, so that unwritten elements are found."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from torch import Tensor
 from .._errors import result_dtype
 from .problems import Call, Instance
 
-# Above this many products (about 5 s of float64 work on two cores) a sample of rows stands for the whole.
+# Above this many products (about 5 s of float64 work on two cores) only a sample of rows is checked.
 MAX_PRODUCTS = 2**37
 SAMPLED_ROWS = 96
 
@@ -51,7 +50,7 @@ PRODUCT_ERROR = {
 }
 
 
-RAISED = "raised "  # how the message of a call that raised begins
+RAISED = "raised "  # the beginning of the message if a call raised
 
 
 def raised(error: Exception) -> str:
@@ -87,7 +86,7 @@ def poison(out: Tensor) -> None:
 
 
 def integer_product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b as the type of its result has it, wrapping. torch's int64 product is slow; float64 products of 16-bit
+    """a @ b in the type of its result, wrapping. torch's int64 product is slow; float64 products of 16-bit
     digits are exact, and int64 wraps modulo 2**64."""
     if a.shape[-1] > 2**20:
         raise ValueError("integer_product is exact up to K = 2**20")
@@ -116,7 +115,7 @@ def in_float64(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def error_bound(value: Tensor, magnitudes: Tensor, k: int, out: torch.dtype, precision: str | None) -> Tensor:
-    """The largest error of each element of a right product of ``k`` terms, given in float64; overwrites
+    """The bound of the error of each element of a product of ``k`` terms, given in float64; overwrites
     ``magnitudes``, |A| |B|."""
     accumulator = torch.float32 if out.itemsize == 2 else out
     relative = 2 * unit_roundoff(accumulator) * (math.sqrt(k) + 3)
@@ -158,7 +157,7 @@ class Reference:
                 return a + b, None
             value = a.double() + b.double()
             return value, unit_roundoff(problem.dtype) * value.abs() * 1.001 + 1e-300
-        assert problem.op == "gemm"  # what a transpose gives is compared with its operand
+        assert problem.op == "gemm"  # the result of a transpose is compared with its operand
         a, b = self._pick(operands[0]), operands[1].cpu()
         if not problem.dtype.is_floating_point:
             return integer_product(a, b), None
@@ -186,7 +185,7 @@ class Reference:
 
 
 def check(call: Call, reference: Reference) -> Check:
-    """Runs ``call`` once into poisoned memory and compares what it returns."""
+    """Runs ``call`` once into poisoned memory and compares its result."""
     synchronize = torch.cuda.synchronize if reference.instance.device == "cuda" else lambda: None
     poison(reference.instance.out)
     synchronize()

@@ -1,4 +1,4 @@
-"""The reason for level 7's choice, where torch's own call was faster."""
+"""The reason for level 7's choice if torch's own call was faster."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _chosen_by(instance: Instance) -> str:
 
 
 def measuring(instance: Instance) -> str:
-    """The command that measures a product or transposition, and remembers its fastest kernel."""
+    """The command that measures a product or transposition, and stores its fastest kernel."""
     problem = instance.problem
     words = ["fastgemm bench"]
     if not isinstance(problem, Gemm):

@@ -17,7 +17,7 @@ class CudaTimer:
 
     The buffer that is written first evicts what the call reads from the L2 cache. That takes the GPU 80 us; a
     kernel that only spins comes before it, since the host may need more than 100 us to prepare a call of five
-    launches, and the events shall enclose the GPU's time alone.
+    launches, and the events must enclose only the GPU's time.
     """
 
     name = "cuda events"
@@ -75,7 +75,7 @@ class HostTimer:
 
 
 class WallTimer:
-    """The time that a user waits for a call on a GPU, the host's time included."""
+    """The time for which a user waits for a call on a GPU, the host's time included."""
 
     name = "wall clock"
     method = (

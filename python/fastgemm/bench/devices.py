@@ -1,4 +1,4 @@
-"""Which device a command measures on."""
+"""The device on which a command measures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def cuda_obstacle() -> str | None:
-    """Why nothing can be measured on a GPU here; None when it can."""
+    """The reason why nothing can be measured on a GPU here, or None."""
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
     rows = kernels(device="cuda")
@@ -20,5 +20,5 @@ def cuda_obstacle() -> str | None:
 
 
 def best_device() -> str:
-    """``cuda`` where a kernel can use it, else ``cpu``."""
+    """``cuda`` if a kernel can use it, else ``cpu``."""
     return "cpu" if cuda_obstacle() else "cuda"

@@ -22,7 +22,7 @@ def pyplot() -> Any:
             "axes.spines.top": False,
             "axes.spines.right": False,
             "svg.hashsalt": "fastgemm",
-            "svg.fonttype": "path",  # the same picture whatever fonts the reader has
+            "svg.fonttype": "path",  # the picture does not depend on the reader's fonts
             "figure.facecolor": "white",
         }
     )
@@ -30,7 +30,7 @@ def pyplot() -> Any:
 
 
 def place(report: Report, rows: Iterable[Any]) -> str:
-    """Where, when and with what the rows were measured, in a line."""
+    """The machine, date and versions of the measurement, in a line."""
     if report.environment["device_type"] == "cuda":
         env = report.environment
         return f"{env['device']}, CUDA {env['cuda']}, torch {env['torch']}, {env['date'][:10]}"

@@ -1,4 +1,4 @@
-"""Where and with what something was measured."""
+"""The machine and the versions of a measurement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TORCH_THREADS = torch.get_num_threads()  # as torch found them, before anything 
 
 
 def usable_cores() -> int:
-    """Cores this process may use; OMP_PROC_BIND ties the calling thread to one, then torch's count holds."""
+    """Cores that this process may use; if OMP_PROC_BIND ties the calling thread to one core, torch's count."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(own, TORCH_THREADS)
 

@@ -25,7 +25,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Step:
-    """One row of the ladder: the kernel that runs, and how it is asked for."""
+    """One row of the ladder: the kernel that runs, and the arguments that choose it."""
 
     level: int
     kernel: str
@@ -38,13 +38,13 @@ class Step:
 
 
 def lacks_precision(row: KernelInfo, problem: Problem) -> bool:
-    """Whether a row computes float32 products in less than the precision asked for."""
+    """Whether a row computes float32 products in less than the requested precision."""
     asked = problem.precision or torch_fp32_precision()
     return problem.dtype == torch.float32 and row.precision not in ("ieee", asked)
 
 
 def precision_notes(instance: Instance) -> list[str]:
-    """Which rows of a level stand aside because of the precision, and which compute in a higher one."""
+    """Notes: which rows of a level are left out because of the precision, and which compute in a higher one."""
     precision = instance.problem.precision
     if precision not in (None, "ieee"):
         if precision in TORCH_PRECISIONS:
@@ -63,9 +63,8 @@ def precision_notes(instance: Instance) -> list[str]:
 def steps(instance: Instance) -> list[Step]:
     """All rows of the table that can run here, by level: first the rung that the level picks.
 
-    Level 7 is one step, the choice among all rows; what it adds to them stands beside the ladder: torch as the
-    baseline of the report, other libraries as themselves.
-    """
+    Level 7 is one step, the choice among all rows. Its additional rows are shown beside the ladder: torch as the
+    baseline of the report, other libraries by their names."""
     found: list[Step] = []
     for row in kernels(instance.problem.op, instance.device, instance.problem.dtype):
         if not row.available or row.role == "shortcut" or lacks_precision(row, instance.problem):
@@ -81,7 +80,7 @@ def steps(instance: Instance) -> list[Step]:
 
 
 def _picked(instance: Instance, level: int) -> str | None:
-    """The kernel that a level runs on the problem; None where it has none."""
+    """The kernel that a level runs on the problem; None if there is none."""
     try:
         return instance.chosen(level)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""The picture of the ladder: a bar for each rung, its rate and gain beside it, torch and limits as lines."""
+"""The picture of the ladder: a bar for each rung with its rate and gain, and lines for torch and limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _drawn(rows: list[Measurement]) -> list[Measurement]:
 
 
 def _name_lines(axis: Axes, rows: list[Measurement]) -> None:
-    """torch, and the limit of the machine, as vertical lines that are named above the plot, each on a line."""
+    """torch, and the limit of the machine, as vertical lines; each has its name above the plot."""
     limits = dict.fromkeys((row.limit_name, row.limit) for row in rows if row.limit)
     named = [(row.kernel, row.rate, TORCH, "--") for row in select(rows, role="baseline") if row.rate]
     named += [(name, limit, LIMIT, "-") for name, limit in list(limits)[:1]]

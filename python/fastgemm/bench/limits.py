@@ -30,8 +30,8 @@ def fma_peak(dtype: torch.dtype, threads: int) -> float | None:
 
 
 def gpu_fma_peak(dtype: torch.dtype, sm_clock_mhz: float | None) -> float | None:
-    """Operations a second of the GPU's multiply-add units, at the highest clock where none was read; None where
-    the units are unknown."""
+    """Operations a second of the GPU's multiply-add units, at the highest clock if none was read; None if the
+    units are unknown."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     if properties.major != 9:
         return None
@@ -41,9 +41,8 @@ def gpu_fma_peak(dtype: torch.dtype, sm_clock_mhz: float | None) -> float | None
 
 
 def gpu_tensor_peak(problem: Problem) -> float | None:
-    """Operations a second of the tensor cores by the GPU's data sheet; None where it is not known to have any
-    that compute the product in the precision wanted: those of float32 and int32 are the multiply-add units'.
-    """
+    """Operations a second of the tensor cores by the GPU's data sheet; None if no known tensor core computes the
+    product in this precision: for float32 and int32 the multiply-add units are the limit."""
     kind = problem.precision if problem.precision == "tf32" else dtype_name(problem.dtype)
     try:
         return find_gpu(torch.cuda.get_device_name()).tensor_peaks.get(kind)

@@ -1,6 +1,6 @@
 """The other load of the machine during a measurement: processor time of other programs, and time that the
-hypervisor gave to other machines. Both come from the kernel's counters of ticks, so that they are what was used
-meanwhile; the load average, of the minute before, says more of what ran earlier."""
+hypervisor gave to other machines. Both come from the kernel's counters of ticks, so they describe exactly this
+interval; the load average describes mostly the minute before it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Load:
 
     Attributes:
         cores: of the machine, of which this process may use fewer.
-        others: how many of them other programs kept busy; None where the kernel does not tell.
+        others: how many of them other programs kept busy; None if the kernel does not say.
         stolen: share of the processor time that went to other virtual machines; None likewise.
-        average: the load average when it began; None where there is none.
+        average: the load average at the beginning; None if there is none.
     """
 
     cores: int
@@ -32,7 +32,7 @@ class Load:
     average: float | None = None
 
     def busy(self, threads: int) -> str:
-        """How busy the machine was for so many threads; empty where they had cores of their own."""
+        """How busy the machine was for this many threads; empty if each had a core for itself."""
         if self.others is None or self.stolen is None:
             if self.average is None or self.average <= self.cores:
                 return ""
@@ -48,14 +48,14 @@ class Load:
 
 
 class LoadMeter:
-    """Reads the counters when it is made, and again whenever it is asked."""
+    """Reads the counters when it is created, and again for each result."""
 
     def __init__(self) -> None:
         self._average = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         self._start = _counters()
 
     def load(self) -> Load:
-        """From when this was made until now."""
+        """The load since this was created."""
         cores, average = os.cpu_count() or 1, self._average
         end = _counters()
         if self._start is None or end is None:

@@ -52,7 +52,7 @@ def sweep_figure(report: Report) -> Figure:
 
 
 def fingerprint(report: Report) -> str:
-    """Identifies the data a picture was drawn from."""
+    """Identifies the data of a picture."""
     return hashlib.sha256(report.to_json().encode()).hexdigest()[:16]
 
 

@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """A problem, and which choices of a kernel to time on it; an empty choice is the fastest known."""
+    """A problem, and the choices of kernels to time on it; an empty choice means the fastest known kernel."""
 
     problem: Problem
     group: str
@@ -22,8 +22,8 @@ class Case:
     threads: int | None = None
     allocate: bool = False
     optional: bool = False  # a choice that cannot run here is left out, not an error
-    slow_rungs: bool = False  # on a GPU: time rungs that take long as well
-    in_bytes: bool = False  # a product that waits for its largest operand: GB/s instead of TFLOPS
+    slow_rungs: bool = False  # on a GPU: also time slow rungs
+    in_bytes: bool = False  # a product that is bound by reading its largest operand: GB/s instead of TFLOPS
 
 
 def cubes(*sizes: int) -> list[Shape]:
@@ -96,7 +96,7 @@ def from_shape(op: str, shape: Shape, dtype: torch.dtype, layout: str = "NN") ->
 
 
 def shapes(preset: str, op: str) -> dict[str, list[Shape]]:
-    """Shapes of a preset by group. Raises ValueError where the preset has none for the op."""
+    """Shapes of a preset by group. Raises ValueError if the preset has none for the op."""
     if preset == "transformers":
         if op != "gemm":
             raise ValueError("the preset transformers has only products (--op gemm)")

@@ -1,4 +1,4 @@
-"""Problems to measure: operands, the call of this library, and torch's call that does the same.
+"""Problems to measure: operands, the call of this library, and torch's call with the same result.
 
 A problem is a small value that can be listed, compared and stored; an instance holds its tensors. Both sides
 of a comparison write the same preallocated result, so that the allocation of large results is not measured,
@@ -47,7 +47,7 @@ def random_matrix(*shape: int, dtype: torch.dtype, device: str = "cpu") -> Tenso
 
 
 class MemoryLimit(NamedTuple):
-    """A call that moves so many bytes, and nothing else."""
+    """A call that only moves this many bytes."""
 
     name: str
     call: Call
@@ -157,7 +157,7 @@ Problem = Gemm | Transpose | Add
 
 
 def label(problem: Problem) -> str:
-    """``1024x1024x1024``, with the layout where it is not the plain one."""
+    """``1024x1024x1024``, with the layout unless it is NN."""
     return label_of(problem.shape, problem.layout)
 
 
@@ -168,8 +168,8 @@ def label_of(shape: tuple[int, ...], layout: str) -> str:
 
 @contextlib.contextmanager
 def torch_precision(problem: Problem) -> Iterator[None]:
-    """Lets torch compute float32 products in the precision of the problem, where that has one: in IEEE float32
-    where torch has no such precision."""
+    """Lets torch compute float32 products in the precision of the problem, if it has one; in IEEE float32 if torch
+    has no such precision."""
     matmul = torch.backends.cuda.matmul
     if problem.precision is None:
         yield
@@ -183,7 +183,7 @@ def torch_precision(problem: Problem) -> Iterator[None]:
 
 
 def _torch_has_product(problem: Gemm) -> bool:
-    """Whether torch has this product on CUDA: none of int32 and int64, and of int8 only what cuBLAS takes."""
+    """Whether torch has this product on CUDA: not in int32 and int64, and in int8 only where cuBLAS takes it."""
     if problem.dtype in (torch.int32, torch.int64):
         return False
     return problem.dtype != torch.int8 or (problem.m > 16 and problem.n % 8 == 0 and problem.k % 8 == 0)
@@ -229,7 +229,7 @@ class Instance:
 
     @property
     def baseline(self) -> str | None:
-        """Name of torch's call; None where torch has none: int32 and int64 products on CUDA."""
+        """Name of torch's call; None if torch has none, as for int32 and int64 products on CUDA."""
         return None if self.torch() is None else self.problem.baseline
 
     def ours(self, level: int | None = None, kernel: str | None = None) -> Call:
@@ -248,7 +248,7 @@ class Instance:
         return lambda: function(*operands, out=out, **choice)
 
     def torch(self) -> Call | None:
-        """torch's call for the same problem, or that of its ``library``; None where there is none."""
+        """torch's call for the same problem, or the call of its ``library``; None if there is none."""
         operands, out = self.operands, self.out
         if self.device == "cuda" and self.problem.op == "gemm" and not _torch_has_product(self.problem):
             return None
@@ -289,7 +289,7 @@ class Instance:
         return max(self.operands, key=lambda x: x.nbytes)
 
     def chosen(self, level: int | None = None) -> str:
-        """The kernel that a level runs; that of None and of 7 is the fastest known."""
+        """The kernel that a level runs; for None and 7 the fastest known."""
         return tuning.chosen_kernel(self.key, level)
 
 

@@ -1,15 +1,14 @@
-"""Reports: what a run measured, as JSON and CSV.
+"""Reports of a run's measurements, as JSON and CSV.
 
-The JSON has a line for each problem, which says once what its rows share:
+The JSON has one line for each problem, which has the common fields of its rows only once:
 
     {"op": "gemm", "shape": [64, 64, 64], "dtype": "float32", "rows": [
       {"kernel": "torch.matmul", "role": "baseline", "seconds": [1.451e-05, 0.023]},
       {"kernel": "tiled", "level": 2, "seconds": [8.1e-06, 0.021], "speedup": [1.79, 0.019]}]}
 
-on one line. A field that has its default is left out. Times and ratios are their median and spread (half the
+on one line. A field with its default value is left out. Times and ratios are stored as median and spread (half the
 distance of the quartiles, as a share of the median). Numbers have four digits. ``raw`` adds all samples, all
-digits and what the GPU's sensors said.
-"""
+digits and the values of the GPU's sensors."""
 
 from __future__ import annotations
 
@@ -32,13 +31,13 @@ SHARED = (
     "baseline",
     "limit",
     "limit_name",
-)  # what that line says once besides, where it is one for all
+)  # further fields that the line has only once if all rows agree
 SENSED = ("sm_clock_mhz", "power_w")  # the sensors' values that are stored, for calls that lasted a second
 
 
 @dataclass
 class Measurement:
-    """One kernel on one problem. ``seconds`` and what follows from it is None where the kernel was not timed."""
+    """One kernel on one problem. ``seconds`` and fields that depend on it are None if the kernel was not timed."""
 
     op: Op = "gemm"
     shape: tuple[int, ...] = ()
@@ -92,7 +91,7 @@ class Measurement:
 
     @property
     def failed(self) -> bool:
-        """Whether the call raised; if so, no result is known to be wrong."""
+        """Whether the call raised; then there was no result to be wrong."""
         return not self.right and self.message.startswith(RAISED)
 
     @property
@@ -137,7 +136,7 @@ class Report:
         return any(row.rate for row in self.results)
 
     def to_json(self, raw: bool = False) -> str:
-        """A line for each problem. ``raw``: all digits and samples, and what sensors said."""
+        """A line for each problem. ``raw``: all digits and samples, and the values of sensors."""
         return as_text(self._head(), {"results": (self.results, PROBLEM)}, raw)
 
     def _head(self) -> dict[str, Any]:
@@ -164,13 +163,18 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def dense(value: Any) -> str:
+    """JSON without spaces, which would be a twelfth of benchmarks/results."""
+    return json.dumps(value, separators=(",", ":"))
+
+
 def as_text(head: dict[str, Any], tables: dict[str, tuple[Sequence[Any], Sequence[str]]], raw: bool) -> str:
     """JSON with a line for each entry of the head and for each problem. ``tables``: rows, and which of their
     fields are the problem."""
-    entries = [f" {json.dumps(name)}: {json.dumps(_short(value, raw))}" for name, value in head.items()]
+    entries = [f" {dense(name)}:{dense(_short(value, raw))}" for name, value in head.items()]
     for name, (rows, key) in tables.items():
-        lines = ",\n".join(json.dumps(_short(problem, raw)) for problem in _problems(rows, key, raw))
-        entries.append(f' "{name}": [\n{lines}\n ]' if lines else f' "{name}": []')
+        lines = ",\n".join(dense(_short(problem, raw)) for problem in _problems(rows, key, raw))
+        entries.append(f' "{name}":[\n{lines}\n ]' if lines else f' "{name}":[]')
     return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
@@ -188,7 +192,7 @@ def _problems(rows: Sequence[Any], key: Sequence[str], raw: bool) -> Iterator[di
 
 
 def _told(row: Any, raw: bool) -> dict[str, Any]:
-    """The fields of a row that have another value than their default."""
+    """The fields of a row whose values differ from the defaults."""
     found: dict[str, Any] = {}
     for each in fields(row):
         value = getattr(row, each.name)

@@ -15,7 +15,7 @@ from .problems import Call, Instance
 from .timing import CpuTimer, Timer
 
 BASELINE, COPY, LIMIT = "torch", "copy", "limit"
-REFUSAL = "cannot run"  # in the error of a kernel or level that does not take a problem
+REFUSAL = "cannot run"  # in the error if a kernel or level does not take a problem
 LONG = 0.01  # seconds; an estimate above this is checked by a second one
 
 # On a GPU a kernel of a sweep is timed up to this many seconds a run, or for as long as torch takes; the ladder
@@ -65,7 +65,7 @@ class Session:
         return {"timer": self.timer.name, "text": self.timer.method, "sensors": self.sensors.source}
 
     def run_checked(self, call: Call, reference: Reference) -> Check:
-        """Checks a call. An error of the call is an outcome, too; but a refusal of the problem is raised."""
+        """Checks a call. An error of the call becomes an outcome, too; but a refusal of the problem is raised."""
         try:
             return check(call, reference)
         except (RuntimeError, ValueError, MemoryError) as error:
@@ -74,8 +74,8 @@ class Session:
             return Check(False, 0.0, 0, reference.rows, 0.0, raised(error))
 
     def estimate(self, call: Call, checked: Check | None) -> float | None:
-        """Seconds of a call, known before it is timed; None: unknown. A GPU's first call also loads its code, and
-        one that seems to be long may have waited for a busy host."""
+        """Seconds of a call, known before it is timed; None: unknown. On a GPU, the first call also loads its
+        code, and a call may seem long because the host was busy."""
         if self.device == "cuda":
             first = self.timer.sample(call, 1)
             return first if first < LONG else min(first, self.timer.sample(call, 1))
@@ -90,7 +90,7 @@ class Session:
         return self.timer.sample(call, 1)
 
     def too_long(self, seconds: float | None, baseline: float, longest: float) -> str:
-        """Why a call is not timed; empty when it is."""
+        """The reason why a call is not timed; empty if it is timed."""
         if self.device != "cuda" or seconds is None or seconds <= max(longest, 1.25 * baseline):
             return ""
         return f"not timed: one run takes {seconds * 1e3:.0f} ms, more than {longest * 1e3:.0f}"

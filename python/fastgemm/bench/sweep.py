@@ -1,4 +1,4 @@
-"""Many problems, each against torch: what ``fastgemm bench`` runs."""
+"""Runs many problems, each against torch, for ``fastgemm bench``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .timing import Interleaved, Timer, geometric_mean, interleave
 
 
 def kernel_name(instance: Instance, choice: Choice) -> str:
-    """The kernel that a choice runs. Raises RuntimeError where a level has none that can."""
+    """The kernel that a choice runs. Raises RuntimeError if no kernel of a level can run."""
     wanted = dict(choice)
     if "kernel" in wanted:
         return str(wanted["kernel"])
@@ -46,13 +46,13 @@ def choice_text(choice: Choice) -> str:
 
 @dataclass
 class Method:
-    """How a sweep measures, and what it says of all cases together."""
+    """How a sweep measures, and its summary of all cases."""
 
     session: Session
     budget: float = 0.5
     checks: bool = True
     tune: bool = False
-    # Best rates so far, by kernel and dtype: what would take too long is not even checked.
+    # Best rates so far, by kernel and dtype: calls that would take too long are not even checked.
     rates: dict[tuple[str, torch.dtype], float] = field(default_factory=dict)
 
     def describe(self, cases: Iterable[Case] = ()) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Method:
         estimates: dict[str, float],
         rounds: int | None,
     ) -> tuple[Interleaved, dict[str, dict[str, Any] | None]]:
-        """Samples of all calls, and what the sensors said of each."""
+        """Samples of all calls, and the values of the sensors for each."""
         start = self.session.now()
         timer = self.session.timer
         samples = interleave(
@@ -99,7 +99,7 @@ def _expected(method: Method, instance: Instance, kernel: str) -> float | None:
 def _prepare(
     case: Case, instance: Instance, method: Method
 ) -> tuple[dict[Choice, Measurement], dict[str, Any], dict[str, float]]:
-    """A row for every choice of the case; and the calls that are right and short enough, with estimates."""
+    """A row for every choice of the case; and the calls that are correct and short enough, with estimates."""
     session = method.session
     reference = Reference(instance) if method.checks else None
     with _failing(lambda: instance.problem.baseline):
@@ -156,7 +156,7 @@ class CaseFailed(RuntimeError):
 
 @contextlib.contextmanager
 def _failing(kernel: Callable[[], str]) -> Iterator[None]:
-    """An error of what is inside names the kernel."""
+    """If the ``with`` block raises, the error names the kernel."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -166,7 +166,7 @@ def _failing(kernel: Callable[[], str]) -> Iterator[None]:
 
 
 def _which_fails(calls: dict[str, Any], kernels_of: dict[str, str]) -> str:
-    """The kernel of the first call that raises, by calling each once more; all of them where none does again."""
+    """Calls each kernel once more: the name of the first that raises; all names if none raises again."""
     for name, call in calls.items():
         try:
             call()

@@ -1,9 +1,8 @@
 """Timing calls against each other.
 
 Two cores of a shared machine drift by tens of per cent within a minute, so two medians taken one after the
-other cannot be compared to a few per cent. The calls of one problem therefore run in turn, round after round,
-in changing order, and what is reported is the median of the ratios within a round.
-"""
+other cannot be compared to a few per cent. The calls of one problem therefore run in turn, round after round, in
+changing order, and reports have the median of the ratios within a round."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class CpuTimer:
 
 @dataclass(frozen=True)
 class Summary:
-    """Median and quartiles of some samples, which files hold if they are to hold everything."""
+    """Median and quartiles of samples; files store the samples only on request."""
 
     median: float
     q1: float

@@ -24,7 +24,7 @@ _OF_OUTPUT = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, er
 
 class _Commands(click.Group):
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Like every command; but exit code 1 and a message if standard output cannot be written."""
+        """An ordinary group, but with exit code 1 and a message if standard output cannot be written."""
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace")  # the name of a file need not be text
         try:
@@ -43,7 +43,7 @@ class _Commands(click.Group):
 
 
 def _discard_output() -> None:
-    """Drops output that cannot be written; otherwise the interpreter would try again at its end."""
+    """Discards output that cannot be written; otherwise the interpreter would try again at its end."""
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

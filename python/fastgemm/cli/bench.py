@@ -57,8 +57,8 @@ def cases_of(
 
 
 def with_precision(cases: list[Case], device: str, precision: Precision | None) -> list[Case]:
-    """The cases with the precision of their float32 products. Raises click.UsageError where it has none to say it
-    of."""
+    """The cases with the precision of their float32 products. Raises click.UsageError if there are no such
+    products."""
     if precision is None:
         return cases
     products = [

@@ -46,7 +46,7 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Where a file cannot be written, the command ends with exit code 1 and names it, as a full disk does not."""
+    """If a file cannot be written, the command ends with exit code 1 and names the file."""
     try:
         yield
     except OSError as error:
@@ -57,8 +57,8 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, write: Callable[[TextIO], object]) -> None:
-    """Hands an open file to ``write``; - is stdout, whose errors end every command alike (app.py). Raises
-    click.ClickException (exit code 1) of any other file."""
+    """Calls ``write`` with an open file; - is stdout, whose errors app.py handles. For any other file, an error
+    raises click.ClickException (exit code 1)."""
     if str(path) == "-":
         write(sys.stdout)
         return
@@ -76,8 +76,8 @@ def say_written(paths: Iterable[Path | None]) -> None:
 def write_outputs(
     report: Report, *, json: Path | None, csv: Path | None, plot: Path | None, make: Callable[..., Any] = draw
 ) -> None:
-    """Writes what was asked for, the plot that ``make`` makes, and says where it went. Raises click.ClickException
-    (exit code 1)."""
+    """Writes the requested files, with the plot of ``make``, and names them. Raises click.ClickException (exit
+    code 1)."""
     drawn: list[Path] = []
     raw = click.get_current_context().meta.get(options.RAW, False)
     if json:

@@ -49,7 +49,7 @@ def _choice(text_of_it: str) -> dict[str, Any]:
 
 
 def _check_kernel(op: Op, choice: dict[str, Any], option: str) -> dict[str, Any]:
-    """A choice that names no kernel, or one that the simulator runs. Raises click.BadParameter for another one."""
+    """Checks that a choice names no kernel, or one that the simulator runs. Raises click.BadParameter."""
     if "kernel" in choice:
         own = [row for row in kernels(op, "cuda") if row.level < options.LIBRARY_LEVEL]
         what = "is a library's, which the simulator does not run"
@@ -67,7 +67,7 @@ def _reports(op: Op, choices: list[dict[str, Any]], problem: dict[str, Any]) -> 
 
 
 def _in_words(error: Exception) -> str:
-    """Its message, without the function that the command calls."""
+    """The error's message, without the name of the function that the command calls."""
     return str(error).removeprefix("fastgemm.explain: ")
 
 
@@ -78,7 +78,7 @@ def show(report: Report) -> None:
 
 
 def show_both(before: Report, after: Report) -> None:
-    """The two sources, beside each other where there is room, then one table of both with what changed."""
+    """The two sources, side by side if there is room, then one table of both and their differences."""
     out = console(least=text.WIDTH)
     out.print(
         text.side_by_side(before, after) if out.width >= SIDE_BY_SIDE else text.one_by_one(before, after)
@@ -95,7 +95,7 @@ def show_both(before: Report, after: Report) -> None:
 
 
 def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path | None) -> None:
-    """Writes what was asked for and says where it went. Raises click.ClickException (exit code 1)."""
+    """Writes the requested files and names them. Raises click.ClickException (exit code 1)."""
     if json:
         found = {"command": "explain", "reports": [report.to_dict() for report in reports]}
         write_file(json, lambda file: file.write(json_module.dumps(found, indent=1) + "\n"))

@@ -75,8 +75,8 @@ def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
-    """If a kernel cannot run, ``here`` has the number of one of the ``reasons``. In a narrow terminal op and
-    device stand above their kernels, and what a kernel takes and needs in one column."""
+    """If a kernel cannot run, ``here`` has the number of one of the ``reasons``. In a narrow terminal, op and
+    device are above their kernels, and one column has types and needs."""
     title: dict[str, Any] = {"title": "kernel table", "title_justify": "left", "title_style": "bold"}
     wide, narrow = Table(**title), Table(**title, box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("op", "device", "level", "kernel", "role", "dtypes", "needs", "here"):

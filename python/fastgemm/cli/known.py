@@ -12,12 +12,12 @@ from .._choice import cpu_predictions, predictions
 
 GIGA, MIB = 1e9, 1 << 20
 ON_A_CPU = "fastgemm bench --shape 1024 --tune"
-"""What measures one product on a CPU, here of 1024 x 1024 matrices."""
+"""The command that measures one product on a CPU, here of 1024 x 1024 matrices."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A device in words: what was measured of it, how ``level=None`` chooses on it, and what to do next."""
+    """A device in words: what was measured on it, how ``level=None`` chooses, and what to do next."""
 
     device: str
     measured: str
@@ -29,17 +29,17 @@ class Known:
 BY_KNOWLEDGE = {
     "measured": (
         "measured: constants and library measured on an H200, scaled to this GPU",
-        "the kernel, or the library, that is predicted to take least time",
-        "fastgemm tune measures this very GPU, in two minutes",
+        "the kernel, or the library, that is predicted to be the fastest",
+        "fastgemm tune measures exactly this GPU, in two minutes",
     ),
     "predicted": (
-        "predicted: nothing was measured of this GPU",
-        "own kernels where they beat what the library cannot; else torch",
+        "predicted: this GPU was not measured",
+        "kernels of fastgemm where they are predicted to beat the library for certain; else torch",
         "fastgemm tune measures this GPU, in two minutes",
     ),
     "tuned": (
         "tuned: {tuned}",
-        "the kernel, or the library, that is predicted to take least time, by what was measured here",
+        "the kernel, or the library, that is predicted to be the fastest, from measurements here",
         "fastgemm ladder times every level here beside torch",
     ),
 }
@@ -49,19 +49,19 @@ BY_KNOWLEDGE = {
 CPU_BY_KNOWLEDGE = {
     "measured": (
         "measured: constants and products measured on a processor of this family ({family})",
-        "the kernel, or torch, that is predicted to take least time",
-        "fastgemm ladder{device} times every level beside torch; fastgemm tune{device} measures this very "
-        "processor, in two minutes",
+        "the kernel, or torch, that is predicted to be the fastest",
+        "fastgemm ladder{device} times every level beside torch; fastgemm tune{device} measures exactly "
+        "this processor, in two minutes",
     ),
     "predicted": (
-        "predicted: nothing was measured of this family of processors; constants of the most like one ({family})",
-        "own kernels where they are predicted to be 24 % faster than torch, else torch",
+        "predicted: this family of processors was not measured; constants of the nearest one ({family})",
+        "kernels of fastgemm where they are predicted to be 24 % faster than torch; else torch",
         "fastgemm ladder{device} times every level beside torch; fastgemm tune{device} measures this processor, "
         "in two minutes",
     ),
     "tuned": (
         "tuned: {tuned}",
-        "the kernel, or torch, that is predicted to take least time, by what was measured here",
+        "the kernel, or torch, that is predicted to be the fastest, from measurements here",
         "fastgemm ladder{device} times every level here beside torch",
     ),
 }
@@ -100,7 +100,7 @@ def gpu_in_words(gpu: dict[str, Any]) -> Known:
     """The text for an entry of :func:`gpus`."""
     if gpu["knowledge"] is None:
         nothing = "no kernel of this build runs on it"
-        return Known(gpu["name"], nothing, "raises on this GPU", "what stands in the way is listed above")
+        return Known(gpu["name"], nothing, "raises on this GPU", "the obstacles are listed above")
     p = gpu["properties"]
     path = "wgmma" if p["wgmma"] else "portable path (mma.sync)"
     sees = (
@@ -115,7 +115,7 @@ def gpu_in_words(gpu: dict[str, Any]) -> Known:
 
 
 def processor() -> dict[str, Any]:
-    """What is known of the processor: the state, the family whose constants hold, and what was measured here."""
+    """The processor's state, the family whose constants are used, and what was measured here."""
     fitted = cpu_predictions.known()
     found = {"knowledge": _introspect.cpu_knowledge(), "family": _introspect.cpu_family()}
     return found | ({"tuned": {"when": fitted.when, "points": len(fitted.points)}} if fitted else {})

@@ -58,7 +58,7 @@ def problems_of(
 
 
 def default_file(name: str) -> Path:
-    """In the current folder. Raises click.UsageError where it cannot be written, before minutes of measuring."""
+    """The file in the current folder. Raises click.UsageError before the measurement if it cannot be written."""
     try:
         return options.OutputPath(dash=False).convert(name, None, None)
     except click.BadParameter as error:

@@ -21,7 +21,7 @@ from ..table import LOWER_PRECISIONS, KernelInfo, kernels
 if TYPE_CHECKING:
     _ParamOfDType = click.ParamType[torch.dtype]
     _ParamOfShape = click.ParamType[tuple[int, ...]]
-else:  # which older versions of click do not tell apart
+else:  # older versions of click do not distinguish these
     _ParamOfDType = _ParamOfShape = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,7 +115,7 @@ class CommandWithShapes(click.Command):
     """A command whose --shape also takes its sizes as several words; an option of click cannot do this."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.allow_extra_args = True  # refused below, with what to do about sizes among them
+        ctx.allow_extra_args = True  # refused below, with advice about sizes
         rest = super().parse_args(ctx, joined(args))
         if ctx.args and not ctx.resilient_parsing:
             raise click.UsageError(
@@ -175,7 +175,7 @@ class PlotPath(OutputPath):
 
 
 def _obstacle(path: Path) -> str:
-    """Why a file cannot be made; empty if it can. Raises OSError for what cannot be a path."""
+    """The reason why a file cannot be created, or an empty text. Raises OSError for an invalid path."""
     folder = path.absolute().parent
     if not folder.is_dir():
         return f"the folder {str(folder)!r} does not exist"
@@ -217,7 +217,7 @@ def check_kernel(
 
 
 def _command_for(row: KernelInfo) -> str:
-    """What runs a kernel on this machine: without a GPU, the simulator; if nothing can, the reason."""
+    """The command that runs a kernel on this machine (without a GPU, the simulator), or why none can."""
     obstacle = cuda_obstacle() if row.device == "cuda" else None
     dtypes = [name for name in ("float32", *row.dtypes) if name in MOVABLE and name in row.dtypes]
     if obstacle and (row.level == LIBRARY_LEVEL or (row.op == "gemm" and not dtypes)):

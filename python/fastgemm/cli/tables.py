@@ -15,7 +15,7 @@ from ..bench.formatting import percent, rate, ratio
 from ..bench.load import Load
 from ..bench.records import Measurement, Report, select
 
-BESIDE = 110  # columns from which on what a kernel shows stands beside its figures
+BESIDE = 110  # from this width on, a kernel's summary is shown beside its figures
 
 
 def spread(row: Measurement) -> str:
@@ -41,7 +41,7 @@ def limit_name(rows: list[Measurement]) -> str:
 
 
 def peak_line(rows: list[Measurement]) -> str | None:
-    """What the device could multiply at best, where that is known."""
+    """The highest possible rate of products on the device, if it is known."""
     limited = next((row for row in rows if row.limit and row.limit_name != "copy_"), None)
     if limited is None:
         return None

@@ -34,7 +34,7 @@ def _table(found: _tune.Tuning) -> Table:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """What is missing here ends the command: exit code 1, and what to do."""
+    """If something is missing here, the command ends with exit code 1 and says what to do."""
     with failures_as_exit_code():
         try:
             yield

@@ -6,6 +6,6 @@ from patches import entered
 
 @pytest.fixture
 def nothing_is_left():
-    """Whatever a test does with patches, its thread is in none of them afterwards."""
+    """After every test, checks that its thread is in no patch."""
     yield
     assert entered() == 0

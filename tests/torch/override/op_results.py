@@ -1,18 +1,18 @@
-"""Compares an op's results for a sample in a patch with torch's own, and decides whether both may be right.
+"""Compares an op's results in a patch with torch's own, and decides whether both may be right.
 
-How far two right results may be apart depends on the op: a product in float32 is good to a few eps, a
-gradient of a pseudo-inverse is not. So each call is also made in float64 (complex128). Torch's distance from
-that is measured, and how far the float64 result moves when each operand, and each matrix product on the way,
-moves by its type's unit roundoff u: of a gradient that is 0 by cancellation (of a covariance of two
-observations by their weights) operands say nothing. Both grow with the length of the sums and with the
-condition of the problem. A patched result is right within
+The allowed difference of two right results depends on the op: a product in float32 is accurate to a few eps, a
+gradient of a pseudo-inverse is not. So each call is also made in float64 (complex128). Two values are measured:
+torch's error, and the change of the float64 result if each operand and each matrix product inside changes by its
+type's unit roundoff u. Changed operands alone do not suffice if a gradient is 0 by cancellation (a covariance of
+two observations, by their weights). Both values grow with the length of the sums and with the condition of the
+problem. A patched result is right within
 
     4 (torch's largest error)  +  16 (the largest move)  +  16 u max |reference|
 
-per tensor: torch's error is 0 by chance, and nothing moves an operand that is 0. By chance it is small, too,
-where a factorization makes much of it, so it is measured of the operands and of moved ones. The factors are
-about twice what 30 000 comparisons needed. Results in 16 bits, of which no op is ill-conditioned, needed 1,
-1, 2 and get 2, 2, 2. Integers are torch's exactly.
+for each tensor. The last term is needed because torch's error may be 0 by chance, and an operand of 0 does not
+change. torch's error may also be small by chance if a factorization enlarges it, so it is measured for changed
+operands, too. 30 000 comparisons needed about half of these factors. 16-bit results, of which no op is
+ill-conditioned, needed 1, 1, 2 and get 2, 2, 2. Integers must equal torch's.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# How many random changes of operands and products are tried, and how many more before a difference is
-# reported. Two changes of a few logits may shift all of them equally, which a softmax does not show.
+# The number of random changes of operands and products, and of more changes before a difference is reported. Two
+# changes of a few logits may shift all of them equally, which does not change a softmax.
 DRAWS, MORE_DRAWS = 2, 16
 
 
@@ -53,12 +53,12 @@ def inexact(x: Any) -> bool:
 
 
 class Moves:
-    """Moves elements by the unit roundoff of a type, up or down; by one in the last place of their own type where
-    that is more. The ops' own random numbers are not touched: a dropout must drop the same elements."""
+    """Changes elements up or down by a type's unit roundoff, or by one unit in the last place of their own type if
+    that is more. The ops' random numbers stay the same: a dropout must drop the same elements."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
-        self.generator = torch.Generator().manual_seed(random.getrandbits(62))  # conftest.py seeds that
+        self.generator = torch.Generator().manual_seed(random.getrandbits(62))  # seeded by conftest.py
 
     def factors(self, x: Tensor) -> Tensor:
         signs = torch.empty(x.shape, dtype=torch.float64).bernoulli_(0.5, generator=self.generator) * 2 - 1
@@ -72,7 +72,7 @@ class Moves:
 
 
 class Rounded(TorchDispatchMode):
-    """Moves each element of the matrix products that torch computes inside, as their own rounding would."""
+    """Changes each element of the matrix products inside of torch's ops, as their rounding could."""
 
     def __init__(self, moves: Moves) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def values_of(result: Any) -> list[Any]:
 
 
 def form_of(x: Any) -> Any:
-    """Everything but values."""
+    """Everything about a result except its values."""
     if not isinstance(x, Tensor):
         return type(x)
     return x.dtype, tuple(x.shape), x.device, x.stride() if x.layout is torch.strided else x.layout
@@ -118,7 +118,7 @@ def largest(x: Tensor) -> float:
 
 @dataclass
 class Expected:
-    """torch's results for a call in its own type, in float64, and in both types with slightly changed
+    """torch's results for a call: in its own type, in float64, and in both types with slightly changed
     operands."""
 
     torchs: list[Any]
@@ -176,7 +176,7 @@ def expected(
 ) -> Expected:
     if not (dtype.is_floating_point or dtype.is_complex):
         return Expected(torchs, torchs, [], [], dtype)
-    narrow = dtype in (torch.float16, torch.bfloat16)  # where a move is as large as an error
+    narrow = dtype in (torch.float16, torch.bfloat16)  # the change is as large as an error
     wide_moved, torchs_moved, moves = [], [], Moves(dtype)
     for _ in range(draws):
         operands = mapped(arguments, lambda x: moves(widened(x)))
@@ -189,7 +189,7 @@ def expected(
 
 Difference = Callable[
     [Any, Any, torch.dtype, Any], "str | None"
-]  # of an OpInfo and a sample of a type in a patch
+]  # function of an OpInfo and a sample that runs in a patch
 
 
 def forward_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) -> str | None:
@@ -207,7 +207,7 @@ def value_difference(op: Any, sample: Any, dtype: torch.dtype, patched: Any, tor
     def determined(result: Any) -> list[Any]:
         return values_of(
             sample.output_process_fn_grad(result)
-        )  # leaves out signs of singular vectors and the like
+        )  # removes arbitrary signs, for example of singular vectors
 
     arguments = arguments_of(sample)
     return difference(
@@ -220,8 +220,8 @@ def value_difference(op: Any, sample: Any, dtype: torch.dtype, patched: Any, tor
 
 
 def gradients(op: Any, sample: Any, arguments: Arguments, of_roots: list[Tensor]) -> list[Any]:
-    """The gradients of all operands. ``of_roots``: the gradients of the results, created if there are none
-    yet."""
+    """The gradients of all operands. ``of_roots`` are the gradients of the results. An empty list is filled with
+    new ones."""
     result = sample.output_process_fn_grad(call(op, arguments))
     roots = [x for x in tensors_of(result) if x.requires_grad]
     operands = [*{id(x): x for x in tensors_of(arguments) if x.requires_grad}.values()]
@@ -233,7 +233,7 @@ def gradients(op: Any, sample: Any, arguments: Arguments, of_roots: list[Tensor]
 
 
 def gradient_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) -> str | None:
-    """The error in the gradients of a sample whose forward and backward pass are patched."""
+    """The error in a sample's gradients, with forward and backward pass in a patch."""
     arguments, of_roots = arguments_of(sample), []
     torchs = gradients(op, sample, arguments, of_roots)
     with patch:

@@ -1,7 +1,7 @@
 """The samples of torch's own tests (``op_db``) for every op that reaches a matrix product.
 
-torch ships them without a promise to keep them: an op that another version lacks is skipped by name, and
-test_op_db.py finds out which ops reach a product, so that one that is new there does not go unnoticed.
+torch does not promise to keep these samples. If a version lacks an op, its tests are skipped. test_op_db.py finds
+the ops that reach a product, so new ops are noticed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
 
-# Ops by OpInfo.full_name: name and variant. The forward pass of these calls one of PRODUCTS, in float32 on a
+# Ops by OpInfo.full_name, which is name and variant. Their forward pass calls one of PRODUCTS, in float32 on a
 # CPU.
 FORWARD = (
     *("mm", "bmm", "bmm.triton_optimized", "addmm", "addmm.decomposed", "baddbmm", "matmul", "__rmatmul__"),
@@ -34,12 +34,12 @@ FORWARD = (
     *("nn.functional.linear_cross_entropy.chunked_none", "nn.functional.multi_head_attention_forward"),
     "nn.functional.scaled_dot_product_attention",
 )
-# The forward pass of these calls a product inside of C++, where no mode sees it.
+# Their forward pass calls a product inside of C++, where no mode sees it.
 INSIDE = (
     *("addbmm", "matrix_exp", "nn.functional.bilinear"),
     *("pinverse", "linalg.pinv", "linalg.pinv.hermitian"),
 )
-# Only the gradients of these call a product.
+# Only their gradients call a product.
 BACKWARD = (
     *("cdist", "norm.nuc"),
     *("cholesky", "cholesky_inverse", "cholesky_solve", "linalg.cholesky", "linalg.cholesky_ex"),
@@ -50,7 +50,7 @@ BACKWARD = (
     *("linalg.inv", "linalg.inv_ex", "linalg.solve", "linalg.solve_ex", "linalg.solve_triangular"),
     *("triangular_solve", "linalg.tensorinv", "linalg.tensorsolve"),
 )
-# These call no products, or sparse (sampled_addmm), complex (eig) or float8 ones, which torch computes.
+# These call no products, or only sparse (sampled_addmm), complex (eig) or float8 ones, which torch computes.
 PASSED_ON = (
     *("mv", "addmv", "dot", "vdot", "addr", "inner", "outer", "kron", "linalg.vecdot", "linalg.eig"),
     *("sparse.mm.reduce", "sparse.sampled_addmm", "torch._scaled_mm", "torch._scaled_mm_v2"),
@@ -58,33 +58,33 @@ PASSED_ON = (
 NAMES = FORWARD + INSIDE + BACKWARD + PASSED_ON
 IN_PLACE = ("addmm", "addbmm", "baddbmm", "addmv", "addr")
 
-FEW = 12  # samples, all of which are taken
-MOST_ELEMENTS = 4096  # of a tensor in a sample; more would time products rather than test how they are called
+FEW = 12  # if an op has at most this many samples, all are used
+MOST_ELEMENTS = 4096  # the most elements of a tensor in a sample; larger ones only take time
 
 Arguments = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a sample's input, args, kwargs
 
 
 @functools.cache
 def op_db() -> dict[str, Any]:
-    """Every OpInfo by its full name. The import takes seconds and waits for the first test that needs it."""
+    """Every OpInfo by its full name. The import takes seconds, so only a test that needs it imports it."""
     pytest.importorskip("expecttest", reason="torch's samples need expecttest (the extra 'test')")
     before = dict(os.environ)
     from torch.testing._internal.common_methods_invocations import op_db as ops
 
-    for name in os.environ.keys() - before.keys():  # it names a cache folder of inductor for all later tests
+    for name in os.environ.keys() - before.keys():  # it sets inductor's cache folder for later tests
         del os.environ[name]
     return {op.full_name: op for op in ops}
 
 
 def find(name: str) -> Any:
-    """The OpInfo of a name; skips the test where this torch has none."""
+    """The OpInfo with this name. Skips the test if this torch has none."""
     if name not in op_db():
         pytest.skip(f"torch {torch.__version__} has no samples of {name}")
     return op_db()[name]
 
 
 def spread_evenly(items: list[Any], most: int, turn: int = 0) -> list[Any]:
-    """The first item and others, at most so many; in another turn the ones beside those."""
+    """At most so many items: the first one, and others that depend on the turn."""
     first, rest = items[:1], items[1:]
     step = -(-len(rest) // (most - 1)) or 1
     return first + rest[turn % step :: step]
@@ -98,8 +98,7 @@ def arguments_of(sample: Any) -> Arguments:
     return sample.input, tuple(sample.args), dict(sample.kwargs)
 
 
-# The types with samples of their own. Each type takes other samples than the type before, so that together
-# they take most.
+# The types that have samples. Each type uses other samples than the previous one, so together they use most.
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex128, torch.complex64),
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -107,11 +106,11 @@ DTYPES = (
 
 
 def samples_of(op: Any, device: str, dtype: torch.dtype, requires_grad: bool, most: int) -> list[Any]:
-    """So many samples, spread evenly over the small ones, or all of few; of a complex type conjugated ones, too.
+    """``count`` samples, spread evenly over the small ones, or all of few. Complex types include conjugates.
 
     Every second one is not contiguous.
     """
-    # set_seed=False: torch would seed every sample with a constant; tests draw fresh data (conftest.py).
+    # Tests draw fresh data (conftest.py). Without set_seed=False, torch would seed every sample with a constant.
     every = list(op.reference_inputs(device, dtype, requires_grad, set_seed=False))
     if dtype.is_complex and op.test_conjugated_samples:
         every += op.conjugate_sample_inputs(device, dtype, requires_grad, set_seed=False)
@@ -131,10 +130,10 @@ GPUS = range(torch.cuda.device_count())
 
 
 def call(op: Callable[..., Any], arguments: Arguments, **more: Any) -> Any:
-    """Whoever computes it, an op draws the same numbers: those of a low-rank basis decide how far it rounds."""
+    """An op must draw the same random numbers in each run: a random low-rank basis decides its rounding errors."""
     first, args, kwargs = arguments
     with torch.random.fork_rng(GPUS):
-        # torch.manual_seed writes down the stack for each kind of device that is not there: milliseconds.
+        # torch.manual_seed takes milliseconds, because it records the stack for each kind of missing device.
         torch.default_generator.manual_seed(torch.initial_seed())
         if GPUS:
             torch.cuda.manual_seed_all(torch.initial_seed())
@@ -142,7 +141,7 @@ def call(op: Callable[..., Any], arguments: Arguments, **more: Any) -> Any:
 
 
 def mapped(arguments: Arguments, change: Callable[[Any], Any]) -> Arguments:
-    """``change`` applied to tensors and dtypes; a tensor in two places stays one: attention asks for that."""
+    """Applies ``change`` to tensors and dtypes. A tensor that occurs twice stays one object, for attention."""
     seen: dict[int, Any] = {}
 
     def once(x: Any) -> Any:
@@ -154,7 +153,7 @@ def mapped(arguments: Arguments, change: Callable[[Any], Any]) -> Arguments:
 
 
 class Recorder(TorchDispatchMode):
-    """Counts the products that torch alone is asked for below autograd."""
+    """Counts the products that reach torch below autograd."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +167,7 @@ class Recorder(TorchDispatchMode):
 
 
 def both_passes(op: Any, samples: list[Any], forward: Any, backward: Any) -> None:
-    """Computes samples and their gradients, each pass inside a context."""
+    """Computes samples and their gradients, with each pass in a context."""
     for sample in samples:
         with forward:
             result = call(op, arguments_of(sample))

@@ -1,4 +1,4 @@
-"""Helpers for several tests of fastgemm.patch and fastgemm.enable."""
+"""Helpers for the tests of fastgemm.patch and fastgemm.enable."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fastgemm._drop_in import scope
 needs_library = pytest.mark.skipif(
     not fastgemm._override_library.register(), reason="there is no library for this torch"
 )
-ELSEWHERE = {"cpu": "warp_specialized", "cuda": "microkernel"}  # takes nothing on a device
-DEEPER_THAN_A_THREAD_GOES = 70  # re-entrant backward passes: from 60 on torch starts another thread
+ELSEWHERE = {"cpu": "warp_specialized", "cuda": "microkernel"}  # kernels of the other device
+DEEPER_THAN_A_THREAD_GOES = 70  # from 60 nested backward passes on, torch starts another thread
 BAD_CHOICES = [  # (arguments, error, message)
     ({"level": 8}, ValueError, "level must be 1 to 7"),
     ({"level": "5"}, TypeError, "level must be an int"),
@@ -26,7 +26,7 @@ BAD_CHOICES = [  # (arguments, error, message)
 
 
 def entered() -> int:
-    """How many patches this thread is in; in none of them torch's slot holds nothing."""
+    """The number of patches that this thread is in. Without a patch, torch's slot must be empty."""
     depth = scope.depth()
     assert (scope.innermost() is None) == (depth == 0)
     return depth
@@ -41,14 +41,14 @@ def draw(*shape: int) -> torch.Tensor:
 
 
 def in_a_thread(function):
-    """Calls a function in a new thread and returns its result. The thread-local state ends with the
+    """Calls a function in a new thread and returns its result. The thread-local state is destroyed with the
     thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
 
 
 class Deep(torch.autograd.Function):
-    """A backward pass that starts another one, and so on; the innermost calls ``function``."""
+    """Runs nested backward passes. The innermost calls ``function``."""
 
     @staticmethod
     def forward(ctx, x, depth, function):
@@ -68,7 +68,7 @@ class Deep(torch.autograd.Function):
 
 
 def backward_in_another_thread(function, x):
-    """Calls function(grad, x) in a thread of autograd's, of a backward pass that starts in this thread."""
+    """Calls function(grad, x) in an autograd thread of a backward pass that starts in this thread."""
     threads = []
 
     def noting(grad, x):

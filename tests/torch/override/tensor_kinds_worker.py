@@ -1,7 +1,7 @@
-"""test_tensor_kinds_patch.py runs this in a separate process: calls with tensors of a kind, inside and
-outside of a patch.
+"""Calls ops with tensors of a kind, inside and outside of a patch. test_tensor_kinds_patch.py runs this in a
+separate process.
 
-It prints the name of each call before the call, so that the parent knows which one ended the process.
+It prints the name of each call before the call, so that the parent knows which call crashed the process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from torch.utils._pytree import tree_leaves
 
 
 def unnamed(sizes: Any) -> str:
-    """Sizes as text. That of a jagged dimension is a symbol whose number counts the jagged tensors made so far."""
+    """Sizes as text. Symbols of jagged dimensions are replaced, because they count all jagged tensors so far."""
     return re.sub(r"j\d+", "j", str(sizes))
 
 
-# Each takes two tensors x and y of the kind, 4 x 4 or batches of three such, p, a plain one of the same shape, and
-# w and v, a plain matrix and vector.
+# The arguments: tensors x and y of the kind, 4 x 4 or batches of three; p, a plain tensor of the same shape; w and
+# v, a plain matrix and a plain vector.
 PRODUCTS: dict[str, Callable[..., Any]] = {
     "x @ y": lambda x, y, p, w, v: x @ y,
     "x @ p": lambda x, y, p, w, v: x @ p,
@@ -85,7 +85,7 @@ BATCH_PRODUCTS: dict[str, Callable[..., Any]] = {
     "x.baddbmm_": lambda x, y, p, w, v: x.baddbmm_(p, p, beta=2),
     "p.baddbmm_": lambda x, y, p, w, v: p.baddbmm_(x, y),
 }
-# No products: what torch asks of a tensor in between, some of which it asks without a schema.
+# Queries of torch about a tensor, not products. Some have no schema.
 OTHERS: dict[str, Callable[..., Any]] = {
     "sizes": lambda x, y, p, w, v: unnamed((x.shape, x.size(0), x.stride(), x.numel(), x.is_contiguous())),
     "repr": lambda x, y, p, w, v: len(repr(x)) > 0,
@@ -99,14 +99,14 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "x.copy_": lambda x, y, p, w, v: x.copy_(p),
 }
 OPS = {2: PRODUCTS | MATRIX_PRODUCTS | OTHERS, 3: PRODUCTS | BATCH_PRODUCTS | OTHERS}
-# Rounding errors grow with the condition of x; in the derivative with its square.
+# Rounding errors grow with the condition number of x, and in the derivative with its square.
 INVERSES = ("pinv",)
-# Relative to the largest value, and with room for what inverses and their gradients make of a rounding error.
+# Relative to the largest value. Inverses and their gradients enlarge rounding errors.
 ROUNDING = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-3, torch.complex64: 1e-3}
 
 
 def with_gradients(op: Callable[..., Any]) -> Callable[..., Any]:
-    """The op, which returns its result, the gradients of its operands, and what became of x."""
+    """An op that returns its result, the gradients of its operands, and x after the call."""
 
     def function(x: Tensor, y: Tensor, *plain: Tensor) -> Any:
         result = op(x, y, *plain)
@@ -123,14 +123,14 @@ def with_gradients(op: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Raised:
-    """An error by its type. It is not kept itself: its traceback holds guards of torch's that end with it."""
+    """The type of an error. The error itself is not kept, because its traceback would hold torch's guards."""
 
     error: type[Exception]
     message: str
 
 
 def outcome(kind: Kind, op: Callable[..., Any], plain: list[Tensor], inside: Callable[[], Any]) -> Any:
-    """The exception, or all results: form and values of tensors, and other objects."""
+    """The exception, or the results: forms and values of tensors, and other objects."""
     p, w, v = plain[2].clone(), plain[3].clone(), plain[4].clone()
 
     def function(x: Tensor, y: Tensor) -> Any:
@@ -194,8 +194,8 @@ def differences(device: str, kind: Kind, left_out: list[str]) -> dict[str, str]:
     torch_has_none = device == "cuda" and kind in (
         KINDS["int32"],
         KINDS["int64"],
-    )  # products on a GPU, which fastgemm has
-    # Several members of a batch in one place, which a GPU writes in any order.
+    )  # torch lacks these products on a GPU, but fastgemm has them
+    # Several members of a batch share memory, and a GPU writes them in any order.
     overlaps = device == "cuda" and kind in (KINDS["expanded"], KINDS["overlapping"])
     found = {}
     for name, op, plain, inference in cases(kind, device):

@@ -1,4 +1,4 @@
-"""Products and layers in eager mode, whose gradients and layers are C++: what torch's own do at the edges."""
+"""Tests special cases of products and layers in eager mode, whose gradients and layers are C++, against torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_gradient_of_a_scalar_c(beta):
 
 @every_device
 def test_an_input_that_is_copied_may_change_afterwards():
-    """torch keeps the copy of rows that do not lie evenly, not the input."""
+    """If rows are not evenly spaced, torch keeps a copy of them, not the input."""
     x, w = torch.randn(4, 2, 5).transpose(0, 1), torch.randn(6, 5, requires_grad=True)
     gradients = []
     for linear in (functional.linear, nn.linear):
@@ -113,7 +113,7 @@ def test_without_transformers_there_is_no_conv1d(monkeypatch):
 
 @pytest.mark.parametrize("where", ["with fastgemm.patch(): x @ x", "fastgemm.matmul(x, x)"])
 def test_threads_end_with_the_interpreter(where):
-    """A thread that was in a patch and ends when the interpreter has gives nothing of Python's back."""
+    """A thread that was in a patch and ends after the interpreter must not release Python objects."""
     script = f"""
 import torch, fastgemm
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""torch's own samples of every op that reaches a matrix product, under fastgemm.patch and without it."""
+"""Compares ops that reach a matrix product with and without fastgemm.patch, on torch's own samples."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 CHOICES = {"fastest": {}, "level 5": {"level": 5}}
-# Samples of an op and dtype: more of float32, as cdist and norms multiply in few of them, and few of an op that
-# multiplies nothing in this pass.
+# Samples for each op and dtype. float32 has more, because cdist and norms multiply in only some samples. Ops
+# without a product in this pass have few.
 MOST, MOST_OF_FLOAT32, LEAST = 4, 24, 2
 ROUTED_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 each_choice = pytest.mark.parametrize("choice", CHOICES)
@@ -49,7 +49,7 @@ each_op = pytest.mark.parametrize("name", NAMES)
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """The samples are small: LAPACK's threads would wait for each other."""
+    """Uses one thread: on small samples LAPACK's threads would wait for each other."""
     torch.set_num_threads(1)  # conftest.py restores it
 
 
@@ -94,7 +94,7 @@ def test_gradients(name, choice, device):
     if torch.float32 not in dtypes:
         pytest.skip("has no gradient")
     if name == "corrcoef":
-        pytest.skip("correlations of 1 and -1 have a gradient of 0, all of which is rounding")
+        pytest.skip("the gradient of correlations 1 and -1 is 0, so that only rounding errors remain")
     routed = check(op, choice, dtypes, device, True, gradient_difference)
     if name in FORWARD + INSIDE + BACKWARD and device == "cpu":
         assert routed[torch.float32].total
@@ -104,7 +104,7 @@ def filled(x: Tensor) -> Tensor:
     return torch.full_like(x, 7)
 
 
-# From what torch returns.
+# This starts from torch's results.
 OUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "like torch's": filled,
     "transposed": lambda x: filled(x.mT.contiguous()).mT if x.dim() > 1 else filled(x),
@@ -162,7 +162,7 @@ def test_in_place(name, device):
 def in_place_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) -> str | None:
     into, *others = arguments_of(sample)
 
-    def compute() -> Any:  # torch refuses what has to be broadcast
+    def compute() -> Any:  # torch refuses operands that must be broadcast
         return call(op.get_inplace(), (into.clone(), *others))
 
     torchs, patched = outcome(compute, contextlib.nullcontext()), outcome(compute, patch)
@@ -172,7 +172,7 @@ def in_place_difference(op: Any, sample: Any, dtype: torch.dtype, patch: Any) ->
     return value_difference(op, sample, dtype, patched.result, torchs.result)
 
 
-# Wrong operands, made from one operand after the other.
+# Functions that make a wrong operand of a right one.
 WRONG: dict[str, Callable[[Tensor], Tensor]] = {
     "another type": lambda x: x.double(),
     "integers": lambda x: x.long(),
@@ -206,7 +206,7 @@ def test_wrong_operands(name, device):
 
 @every_device
 def test_error_inputs(device):
-    """torch's own, which few of these ops have. The same type of error, and the same message."""
+    """Uses torch's samples of errors, which few of these ops have. Type and message of the error must be equal."""
     patch, errors = fastgemm.patch(), 0
     for op in [op_db()[name] for name in NAMES if name in op_db()]:
         for error in op.error_inputs(device, set_seed=False) if op.error_inputs_func else ():
@@ -222,7 +222,7 @@ def test_error_inputs(device):
 
 @every_device
 def test_as_many_products_are_routed_as_torch_has(device):
-    """All run in float32. Some of torch's ops are complex. A mode does not see products inside of C++."""
+    """Runs everything in float32. Some of torch's ops are complex, and a mode sees no products inside of C++."""
     recorder, patch = Recorder(), fastgemm.patch()
     for name in FORWARD + INSIDE + BACKWARD:
         op = op_db().get(name)
@@ -235,12 +235,12 @@ def test_as_many_products_are_routed_as_torch_has(device):
 
 
 def test_every_op_that_reaches_a_product_is_listed():
-    """An op that fails here is new in torch; add its name to op_samples.py."""
+    """If an op fails here, it is new in torch. Add its name to op_samples.py."""
     found = {}
     for name in op_db().keys() - set(NAMES):
         op, patch = op_db()[name], fastgemm.patch()
         grad = torch.float32 in op.supported_backward_dtypes("cpu")
-        with contextlib.suppress(Exception):  # of ops that run on a GPU alone, and gradients that torch lacks
+        with contextlib.suppress(Exception):  # ops that run only on a GPU, and gradients that torch lacks
             every = op.sample_inputs("cpu", torch.float32, grad, set_seed=False)
             both_passes(op, spread_evenly(list(itertools.islice(every, 60)), MOST), patch, patch)
         if patch.routed.total or patch.routed.passed_on:

@@ -1,4 +1,4 @@
-"""fastgemm.patch: fastgemm or torch computes torch's products, and the patch reports which one did."""
+"""Tests fastgemm.patch: fastgemm or torch computes torch's products, and the patch reports which of them did."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def routed():
 
 
 def form_of(x):
-    """Everything about a result but its values."""
+    """Everything about a result except its values."""
     return x.dtype, x.shape, x.stride(), x.device
 
 
@@ -56,7 +56,7 @@ def test_products(product, dtype, device):
     assert_right(result, expected_gemm(a, b), product)
     assert routed.ops == {op: 1}
     assert not routed.passed_on
-    if device == "cpu" or dtype.is_floating_point:  # of which torch has no product on a GPU
+    if device == "cpu" or dtype.is_floating_point:  # on a GPU torch has no product of these types
         assert form_of(result) == form_of(function(a, b))
 
 
@@ -94,7 +94,7 @@ def test_a_precision_is_kept_and_only_of_float32(device):
     assert torch.equal(results[0], fastgemm.matmul(a, a.t(), precision="bf16x3"))
     assert_right(results[0], expected_gemm(a, a.t(), precision="bf16x3"))
     assert_right(results[1], expected_gemm(a.double(), a.t().double()))
-    if device == "cuda":  # a CPU has no reduced precision, and level 6 none for small products
+    if device == "cuda":  # a CPU has no lower precision, and level 6 has none for small products
         a = torch.randn(1024, 1024)
         with fastgemm.patch(level=6, precision="bf16x3"):
             result = a @ a.t()
@@ -129,7 +129,7 @@ def test_addmm(c_shape, k, dtype, device):
     alpha, beta = scales_of(dtype)
     for scales in ({}, {"alpha": alpha}, {"beta": beta}, {"alpha": alpha, "beta": beta}, {"beta": 0}):
         if scales == {"beta": 0} and dtype.is_floating_point:
-            c = torch.full_like(c, math.nan)  # is not read
+            c = torch.full_like(c, math.nan)  # c is not read
         with fastgemm.patch() as routed:
             result = torch.addmm(c, a, b, **scales)
         assert routed.ops == {"addmm": 1}, scales
@@ -157,7 +157,7 @@ def test_baddbmm(c_shape, dtype, device):
 @pytest.mark.parametrize("size", [3, 40])
 @each_type
 def test_what_alpha_0_leaves_unread_may_be_nan(device, routed, dtype, size, beta):
-    """torch's 16-bit baddbmm leaves its result unwritten where beta is 0, too."""
+    """If beta is also 0, torch's 16-bit baddbmm does not write its result."""
     nothing = math.nan if dtype.is_floating_point or dtype.is_complex else 7
     of_type = {"dtype": dtype, "device": device}
     a, b = torch.full((2, size, size + 1), nothing, **of_type), torch.ones(2, size + 1, size, **of_type)
@@ -194,7 +194,7 @@ def test_any_scale_of_int64(device, routed, scale):
 
 
 def test_float16_is_rounded_once(device, routed):
-    """1 + 2048 * 2**-12, which a sum in float16 would leave at 1."""
+    """A sum in float16 would be 1 instead of 1 + 2048 * 2**-12."""
     a, b = torch.ones(8, 2049, dtype=torch.float16), torch.full((2049, 8), 2.0**-12, dtype=torch.float16)
     b[0] = 1
     assert torch.equal(a @ b, torch.full((8, 8), 1.5, dtype=torch.float16))
@@ -237,5 +237,5 @@ def test_an_out_that_torch_resizes(device):
     with fastgemm.patch() as routed:
         torch.mm(a, a.t(), out=out)
     assert_right(out, expected_gemm(a, a.t()))
-    # fastgemm does not resize; the product may be torch's anyway
+    # fastgemm does not resize, and the product may be torch's in any case
     assert routed.kernels == {"torch": 1} or (not routed.total and len(routed.passed_on) == 1)

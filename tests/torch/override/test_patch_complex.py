@@ -1,4 +1,4 @@
-"""fastgemm.patch: complex products, of conjugated views as well, their scales, results and gradients."""
+"""Tests complex products in fastgemm.patch, also of conjugated views: scales, results and gradients."""
 
 from __future__ import annotations
 

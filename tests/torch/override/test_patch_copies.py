@@ -1,4 +1,4 @@
-"""Copies of a fastgemm.patch and of its counts, by copy and by pickle."""
+"""Tests copies of a fastgemm.patch and of its counts, by copy and by pickle."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_copied_counts_are_those_of_their_moment(clone):
 
 
 def test_counts_of_another_process(tmp_path):
-    """As ranks gather them."""
+    """Distributed ranks may gather the counts."""
     file = tmp_path / "counts"
     code = f"""
 import pickle, torch, fastgemm

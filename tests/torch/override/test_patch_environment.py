@@ -1,4 +1,4 @@
-"""FASTGEMM_PATCH: programs that are patched without a line of their own."""
+"""Tests FASTGEMM_PATCH, which patches programs without a change of their code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ pytestmark = needs_library
 
 @pytest.fixture(scope="module")
 def entry_points(tmp_path_factory) -> Path:
-    """A folder in which importlib.metadata finds the entry points of pyproject.toml, installed or not."""
+    """A folder where importlib.metadata finds pyproject.toml's entry points, even if fastgemm is not installed."""
     folder = tmp_path_factory.mktemp("entry_points")
-    tomllib = pytest.importorskip("tomllib")  # of Python 3.11
+    tomllib = pytest.importorskip("tomllib")  # since Python 3.11
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
     written = folder / "fastgemm_here-0.dist-info"
     written.mkdir()
@@ -34,13 +34,13 @@ def entry_points(tmp_path_factory) -> Path:
 
 
 def run_with(entry_points: Path, code: str, *more: Path, options: tuple[str, ...] = (), **environment: str):
-    """Runs a program, in which neither torch nor fastgemm has been imported."""
+    """Runs a program in a process that has not imported torch or fastgemm."""
     path = f"import sys\nsys.path[:0] = {[*map(str, more), str(entry_points)]}\n"
     return run_python([*options, "-c", path + code], **environment)
 
 
 def run_forked_with(value: str, code: str):
-    """Runs a program whose variable fastgemm looks at once more, as it did when it was imported."""
+    """Runs a program in which fastgemm reads its variable again, as at its import."""
     head = f"import os, torch, fastgemm\nos.environ['FASTGEMM_PATCH'] = {value!r}\n"
     return run_forked(
         head
@@ -49,7 +49,7 @@ def run_forked_with(value: str, code: str):
     )
 
 
-# torch's own kernel, and that of a patch in front of it, are registered for a product.
+# Two kernels are registered for a product: torch's, and a patch's in front of it.
 PROGRAM = """
 import torch
 a, b = torch.randn(37, 65, dtype=torch.float64), torch.randn(65, 21, dtype=torch.float64)
@@ -71,7 +71,7 @@ PATCHED, UNPATCHED, UNTOUCHED = "patched\nTrue\n", "(1, [])\nTrue\n", "(1, [])\n
         ("", {"FASTGEMM_PATCH": "1"}, PATCHED),
         ("", {"FASTGEMM_PATCH": "0"}, UNTOUCHED),
         ("import fastgemm\n", {"FASTGEMM_PATCH": "1"}, PATCHED),
-        # This also holds if torch is told to load no extensions.
+        # This also holds if torch must not load extensions.
         ("import fastgemm\n", {"FASTGEMM_PATCH": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, PATCHED),
     ],
 )
@@ -118,13 +118,13 @@ def test_a_fastgemm_that_cannot_be_imported_is_a_warning(entry_points, tmp_path)
     assert "FASTGEMM_PATCH is set, but fastgemm cannot be imported: it is broken" in done.stderr
 
 
-# Replaces torch, which calls the same function at the end of its import.
+# Replaces torch's call of this function at the end of its import.
 LOAD = "import _fastgemm_autoload; _fastgemm_autoload.load()"
 
 
 @pytest.mark.parametrize("program", ["beside", "itself", "imports it first"])
 def test_a_file_of_the_same_name_is_left_to_the_program(program, tmp_path):
-    """A file fastgemm.py beside a program, or the program itself: Python finds it before the package."""
+    """A program, or a file beside it, is named fastgemm.py, and Python finds it before the package."""
     own = tmp_path / "fastgemm.py"
     main = own if program == "itself" else tmp_path / "program.py"
     own.write_text(f"mine = True\nprint('{'this' if main == own else 'the own'} file runs')\n{LOAD}\n")
@@ -159,7 +159,7 @@ torch.ones(9, 9).char() @ torch.ones(9, 9).char()
 
 
 def reported(stderr: str) -> list[list[list[str]]]:
-    """The output of each process of a program: lines with calls, op, and what computed them."""
+    """The output of each process of a program: lines with the number of calls, the op, and its kernel."""
     processes: list[list[list[str]]] = []
     for line in stderr.splitlines():
         if line.startswith("fastgemm: FASTGEMM_PATCH=report, process "):
@@ -215,7 +215,7 @@ if __name__ == "__main__":
 
 
 def test_processes_tell_their_own_products(entry_points, tmp_path):
-    """Each once, a forked one as well as a new one: those that another process started only if they multiplied."""
+    """Each process reports once, forked or new. A child process reports only if it multiplied."""
     main = tmp_path / "program.py"
     main.write_text(CHILDREN.format(entry_points=str(entry_points)))
     done = run_python([str(main)], FASTGEMM_PATCH="report")

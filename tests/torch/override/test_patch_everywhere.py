@@ -1,4 +1,4 @@
-"""fastgemm.enable and disable: a patch of a whole process."""
+"""Tests fastgemm.enable and disable, a patch of a whole process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def disabled_afterwards():
 
 @every_device
 def test_every_thread_is_patched_until_it_is_disabled(device):
-    """Threads that existed before, and new ones."""
+    """This includes threads that already exist, and new threads."""
     a, go = draw(9, 9), threading.Event()
 
     def work():
@@ -50,13 +50,13 @@ def test_every_thread_is_patched_until_it_is_disabled(device):
 
 @every_device
 def test_patches_go_first(device):
-    """Whatever is enabled or disabled inside of them, which holds outside."""
+    """Calls of enable and disable inside of a patch have an effect only outside of it."""
     a, first, second = draw(9, 9), kernel_of(1, device), kernel_of(2, device)
     outside = fastgemm.enable(level=1)
     a @ a
     with fastgemm.patch(level=2) as inside:
         a @ a
-        with ThreadPoolExecutor(1) as pool:  # in which there is no patch
+        with ThreadPoolExecutor(1) as pool:  # a thread without a patch
             pool.submit(lambda: a @ a).result()
         fastgemm.disable()
         a @ a
@@ -81,7 +81,7 @@ def test_what_patches_pass_on_is_taken(device):
 
 
 @every_device
-def test_what_nobody_takes_is_torchs_and_told_by_all(device):
+def test_products_that_no_patch_takes_are_torchs_and_reported_by_all(device):
     a = torch.randn(4, 4)
     routed = fastgemm.enable()
     with fastgemm.patch() as inside:
@@ -96,7 +96,7 @@ def test_what_nobody_takes_is_torchs_and_told_by_all(device):
 def test_called_again_it_replaces_the_choice(device):
     a = draw(9, 9)
     for _ in range(2):
-        fastgemm.disable()  # where nothing is enabled
+        fastgemm.disable()  # nothing is enabled before
     first = fastgemm.enable(level=1)
     a @ a
     second = fastgemm.enable(kernel=kernel_of(2, device))
@@ -149,7 +149,7 @@ def test_without_counting(start, device):
 
 @every_device
 def test_threads_multiply_while_it_is_switched(device):
-    """Each product is right, with or without a patch at that moment, and is counted at most once."""
+    """Each product is right, whether a patch is active at that moment or not, and is counted at most once."""
     a, stop, wrong = draw(12, 12), threading.Event(), []
     expected, calls = a @ a, [0] * 3
 

@@ -1,6 +1,6 @@
-"""fastgemm.patch and operations that torch delays: conjugation, negation, zeros without memory.
+"""Tests fastgemm.patch with operations that torch delays: conjugation, negation, zeros without memory.
 
-Ops that take adjoints, and those that are made of others, find such tensors resolved as they do without a patch.
+torch must resolve such tensors for ops with adjoints and for composite ops, as without a patch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def draw(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.complex128)
 
 
-# test_op_db.py has the ops of linear algebra, of complex types as well.
+# test_op_db.py tests the ops of linear algebra, also with complex types.
 TAKE_ADJOINTS = {
     "pinv": lambda: torch.linalg.pinv(draw(5, 3)),
     "lstsq": lambda: torch.linalg.lstsq(draw(5, 3), draw(5, 2), driver="gels")[:2],  # solution and residuals
@@ -78,7 +78,7 @@ LAZY = {
 @pytest.mark.parametrize("lazy", LAZY)
 @pytest.mark.parametrize("op", WRITE)
 def test_what_is_written_is_written_through_the_view(op, lazy, inference, device):
-    """The view shows the result; the tensor that it is a view of holds the negative or conjugate of it."""
+    """The view shows the result. The tensor behind the view holds the result's negative or conjugate."""
     start, a, b = (torch.randn(4, 4, dtype=torch.float64) for _ in range(3))
     shown, memory = [], []
     with torch.inference_mode(inference):
@@ -111,6 +111,6 @@ for result in (by_func, by_dual):
 
 
 def test_forward_mode_meets_zeros_without_memory(device):
-    """The tangent of a constant is such a zero, and beta scales it."""
+    """The tangent of a constant is such a zero tensor, and beta scales it."""
     done = run_forked(FORWARD_MODE.format(device=device))
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""A patch is left once for each entry, in the thread that entered it; all else is an error and changes nothing."""
+"""A patch must be left once for each entry, in the thread that entered it. Other uses raise and change nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ERROR = (
 
 
 def elsewhere(function):
-    """The exception of a function in another thread, as text; empty if there is none."""
+    """The text of an exception of a function in another thread; empty if there is none."""
 
     def call():
         threading.current_thread().name = "elsewhere"
@@ -53,7 +53,7 @@ def stack(patch):
 
 
 def twice(patch):
-    """A thread may leave only an entry of its own."""
+    """A thread may leave only its own entries."""
     patch.__enter__()
 
     def enter_once_and_leave_twice():
@@ -84,7 +84,7 @@ def test_left_in_another_thread(way, device):
 
 
 def test_an_exception_that_passes_is_kept(device):
-    """The error of leaving a patch has that exception as its context."""
+    """The error of leaving the patch has the passing exception as its context."""
     patch = fastgemm.patch()
 
     def leave_with_an_exception():
@@ -113,8 +113,8 @@ def test_left_more_often_than_entered(device, times):
         patch.__exit__(None, None, None)
 
 
-def test_of_what_was_left_nothing_is_kept(device):
-    """A patch may outlive any number of threads, and a thread may be renamed inside."""
+def test_a_patch_that_was_left_keeps_no_data(device):
+    """A patch may outlive many threads, and a thread may be renamed in a patch."""
     patch = fastgemm.patch()
 
     def enter_and_leave():

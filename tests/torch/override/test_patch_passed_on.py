@@ -1,5 +1,5 @@
-"""Calls that fastgemm.patch leaves to torch, and why. It reports which calls went where, and errors stay
-torch's own."""
+"""Tests calls that fastgemm.patch leaves to torch, the reported reasons and counts, and that errors stay
+torch's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Own(torch.Tensor):
     pass
 
 
-# The library is shown the products of dense matrices alone; only of those does it say that it passed them on.
+# The library gets only products of dense matrices. It reports only these as passed on.
 LEFT_TO_TORCH = {
     "int8": lambda: (random_tensor(3, 4, dtype=torch.int8), random_tensor(4, 3, dtype=torch.int8)),
     "int16": lambda: (torch.ones(3, 4, dtype=torch.int16), torch.ones(4, 3, dtype=torch.int16)),
@@ -64,7 +64,7 @@ def test_a_subclass_that_is_a_plain_tensor_inside_is_routed(device):
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
 def test_batches_of_unequal_matrices(device):
-    """On a CPU torch multiplies one after the other, and each of these products is routed."""
+    """On a CPU torch multiplies the matrices one by one, and each of these products is routed."""
     a = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)])
     b = torch.nested.nested_tensor([torch.randn(4, 2), torch.randn(4, 6)])
     for operands in ((a, b), (a, torch.randn(2, 4, 3))):
@@ -95,19 +95,19 @@ def test_multihead_attention(device):
     expected = attention(x, x, x)[0]
     with fastgemm.patch() as routed:
         torch.testing.assert_close(attention(x, x, x)[0], expected)
-    assert routed.total == 4  # projections in and out, scores, and values
+    assert routed.total == 4  # input and output projections, scores, and values
     assert not routed.passed_on
     if device != "cpu":
-        return  # torch.device(), in which these tests run there, keeps torch from the path below
+        return  # these tests run inside torch.device() there, which disables the path below
     with fastgemm.patch() as routed, torch.no_grad():
         torch.testing.assert_close(attention.eval()(x, x, x)[0], expected)
-    # Products inside of the one op that torch makes of it are routed as well.
+    # torch fuses it into one op. Products inside of this op are routed as well.
     assert routed.total == 4
     assert not routed.passed_on
 
 
 def outcome(call):
-    """The names and values of a result, or torch's words."""
+    """The names and values of a result, or torch's error message."""
     try:
         result = call()
     except RuntimeError as error:
@@ -122,7 +122,7 @@ needs_names = pytest.mark.skipif(not hasattr(torch.Tensor, "names"), reason="thi
 @pytest.mark.filterwarnings("ignore:Named tensors")
 @pytest.mark.parametrize("which", ["a", "b", "c", "out"])
 def test_products_with_names_are_passed_on(which, device):
-    """Names as torch.addmm gets them; the operator @ removes names first."""
+    """torch.addmm receives the names, but the operator @ removes them first."""
     operands = {
         "a": torch.randn(3, 4),
         "b": torch.randn(4, 3),
@@ -155,7 +155,7 @@ def test_inference_mode(device):
     assert_right(result, expected_gemm(x, w.t(), bias.broadcast_to(2, 6, 5)))
     assert_right(product, expected_gemm(x, w.t()))
     assert_right(attention, expected_gemm(x, x.mT))
-    # Outside of the mode torch does not take the products of such tensors apart before the patch sees them.
+    # Outside of the mode torch does not decompose products of such tensors before the patch sees them.
     with fastgemm.patch() as routed:
         outside = functional.linear(x, w)
     assert routed.total == 1
@@ -210,10 +210,10 @@ def test_errors_are_torchs_own(call, inference, device):
 )
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_scales_of_every_kind(name, scale, dtype, device):
-    """Right values, or torch's error."""
+    """The result must be right, or the error must be torch's."""
     if device == "cuda" and not dtype.is_floating_point:
         pytest.skip("torch has no such product on a GPU")
-    # Whole numbers, so that only the scaling rounds, and of one sign, so that nothing cancels.
+    # Integers, so that only the scaling rounds. They have one sign, so nothing cancels.
     a, b, c = (torch.randint(0, 4, shape).to(dtype) for shape in ((3, 4), (4, 5), (3, 5)))
     try:
         expected = torch.addmm(c, a, b, **{name: scale})

@@ -1,7 +1,7 @@
-"""Nothing that Python does for torch's C++ ends the process: what a patch, a kernel or a callback raises arrives
-at the caller, and what torch asks a subclass is passed on.
+"""Tests that Python code called from torch's C++ never ends the process: exceptions of a patch, a kernel or a
+callback reach the caller, and torch's queries to a subclass are passed on.
 
-Each case runs in a process of its own.
+Each case runs in its own process.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""fastgemm.patch and products that few write: with an activation, of another type, into an operand, of recurrent
-layers and of sharded tensors. Those that torch makes inside of other ops: test_op_db.py."""
+"""Tests fastgemm.patch with rare products: with an activation, with another result type, into an operand, in
+recurrent layers and with sharded tensors. test_op_db.py tests products inside of torch's other ops."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_activation_behind_a_product(scales, dtype, use_gelu, device):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32], ids=name_of)
 def test_an_activation_of_other_types_is_torchs(dtype, device):
-    """torch has one kernel for 16-bit types, and none for integers."""
+    """torch has a separate kernel for 16-bit types, and none for integers."""
     a, b, c = (torch.ones(*shape).to(dtype) for shape in ((6, 33), (33, 5), (5,)))
     with fastgemm.patch() as routed:
         if dtype.is_floating_point:
@@ -54,7 +54,7 @@ def test_an_activation_of_other_types_is_torchs(dtype, device):
 
 
 def test_what_is_fused_for_inference_multiplies_by_these(device):
-    """nn.TransformerEncoderLayer in its fast path: one op for Python."""
+    """The fast path of nn.TransformerEncoderLayer is a single op for Python."""
     if device != "cpu":
         pytest.skip("torch.device(), in which these tests run there, keeps torch from that path")
     layer, x = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(3, 5, 8)
@@ -82,7 +82,7 @@ WIDE = {
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
 @pytest.mark.parametrize("op", WIDE)
 def test_a_result_in_float32_of_16_bit_operands(op, dtype, device):
-    """torch has it on a GPU; where it does not, its own error is raised."""
+    """torch has this product on a GPU. Otherwise torch's error must be raised."""
     a_shape, b_shape, c_shape = WIDE[op]
     a, b = torch.randn(a_shape).to(dtype), torch.randn(b_shape).to(dtype)
     c = [torch.randn(c_shape)] if c_shape else []
@@ -141,14 +141,14 @@ def aliased(call, x, a, b):
 
 @pytest.mark.parametrize("way", ALIASED)
 def test_out_that_is_an_operand(way, device):
-    """The outcome is torch's, whether an error or values in memory. torch computes such calls unless out is c
+    """The error or the values in memory must be torch's. torch computes such calls, except if out is c
     itself."""
     x, a, b = (torch.randn(8, 8, dtype=torch.float64) for _ in range(3))
     torchs, error = aliased(ALIASED[way], x, a, b)
     with fastgemm.patch(level=1) as routed:
         result, own_error = aliased(ALIASED[way], x, a, b)
     assert own_error == error
-    # A GPU reads such operands while it writes them.
+    # A GPU reads such operands while it writes to them.
     assert error is not None or device == "cuda" or torch.allclose(result, torchs)
     if way in ("addmm into c", "baddbmm into c"):
         assert routed.kernels == {kernel_of(1, device): 1}
@@ -167,7 +167,7 @@ def test_recurrent_layers(kind, device):
     torchs = model(x)[0]
     with fastgemm.patch(level=1) as routed:
         torch.testing.assert_close(model(x)[0], torchs)
-    assert routed.total >= 7  # one for each step at least
+    assert routed.total >= 7  # at least one for each step
     assert not routed.passed_on
 
 
@@ -175,7 +175,7 @@ def test_recurrent_layers(kind, device):
 
 
 def test_deterministic_mode(device, monkeypatch):
-    """torch refuses cuBLAS in it unless the environment says otherwise; a patch has other kernels."""
+    """In this mode torch refuses cuBLAS unless the environment allows it. A patch has other kernels."""
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     a, b = torch.randn(70, 300), torch.randn(300, 40)
     torch.use_deterministic_algorithms(True)
@@ -224,7 +224,7 @@ os._exit(0)
 
 
 def test_sharded_tensors(device):
-    """A DTensor multiplies its local parts, which are plain."""
+    """A DTensor multiplies its local parts, which are plain tensors."""
     done = run_forked(SHARDED.format(device=device))
     assert done.returncode == 0, done.stderr[-2500:]
 

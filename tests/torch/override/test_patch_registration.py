@@ -1,4 +1,4 @@
-"""The kernels of patches: registered once, beside those of others, in processes that fork and that end."""
+"""Tests the kernels of patches: they are registered once, beside those of others, also in forks and at exits."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ next(kept)
 fastgemm.patch(level=1).__enter__()
 torch.randn(9, 9) @ torch.randn(9, 9)
 """
-# Threads that wait: torch alone does not survive an exit amid a product.
+# The threads wait, because torch alone crashes if the process exits during a product.
 THREADS_AT_EXIT = """
 import threading, time, torch, fastgemm
 torch.set_num_threads(1)
@@ -180,9 +180,9 @@ RUNS = {
 
 
 @pytest.mark.parametrize("case", RUNS)
-def test_a_process_that_says_nothing(case):
-    """There are no warnings either, about overridden kernels or anything else."""
-    quiet = not case.startswith("another kernel")  # theirs is one that torch warns of
+def test_a_process_without_output(case):
+    """There must be no output, also no warnings about overridden kernels."""
+    quiet = not case.startswith("another kernel")  # torch itself warns about the other kernel
     done = run_forked("import warnings\nwarnings.simplefilter('error')\n" * quiet + RUNS[case])
     assert done.returncode == 0, done.stderr[-2500:]
     assert not quiet or (done.stdout, done.stderr) == ("", "")
@@ -191,8 +191,8 @@ def test_a_process_that_says_nothing(case):
 @pytest.mark.skipif(find_spec("torch._native") is None, reason="this torch overrides no op in Python")
 @pytest.mark.parametrize("order", [TORCHS_BEHIND, TORCHS_IN_FRONT], ids=["behind", "in front"])
 def test_an_override_of_torchs_own_in_python(order):
-    """torch 2.13 has one of bmm on a GPU. Those of its import are behind the first patch; what is
-    registered later is in front of patches, and hands on what it does not take."""
+    """torch 2.13 overrides bmm on a GPU. Overrides of torch's import are behind the first patch. Later
+    overrides are in front of patches, and pass on what they do not take."""
     done = run_forked(TORCHS_OVERRIDE + order)
     assert done.returncode == 0, done.stderr[-2500:]
 
@@ -210,9 +210,9 @@ def test_a_thread_that_was_in_a_patch_ends_with_the_process():
         assert done.returncode == 0, done.stderr[-2500:]
 
 
-# One library serves every version of Python since 3.10.
-# In the stable ABI of 3.10 (docs.python.org/3.10/c-api/stable.html) and of later versions. PyObject_Vectorcall,
-# for one, is not: 3.10 has it as an inline function.
+# A single library serves every version of Python since 3.10.
+# Functions of the stable ABI since 3.10 (docs.python.org/3.10/c-api/stable.html). PyObject_Vectorcall is an
+# example of others: 3.10 has it only as an inline function.
 STABLE = {
     *("PyCapsule_GetPointer", "PyCapsule_IsValid"),
     *("PyErr_CheckSignals", "PyErr_Clear", "PyErr_Fetch", "PyErr_SetString"),

@@ -1,4 +1,4 @@
-"""Where a fastgemm.patch holds: gradients, transforms, compiled code, threads, nesting, exceptions."""
+"""Tests the scope of fastgemm.patch: gradients, transforms, compiled code, threads, nesting, exceptions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_checkpoint_computes_again_by_fastgemm(device):
     with fastgemm.patch() as routed:
         out = torch.utils.checkpoint.checkpoint(lambda x: torch.relu(x @ w) @ w, x, use_reentrant=False)
         out.sum().backward()
-    assert routed.total == 2 + 1 + 3  # forward, forward again as far as it is needed, backward
+    assert routed.total == 2 + 1 + 3  # forward, the needed part of it again, backward
 
 
 def model_of(device):
@@ -104,12 +104,12 @@ def test_compiled_code_is_routed(backend, device):
         result.sum().backward()
     torch.testing.assert_close(result, expected)
     assert routed.ops["addmm"] == 2  # forward
-    assert routed.ops["mm"] == 3  # backward; x needs no gradient
+    assert routed.ops["mm"] == 3  # backward, where x needs no gradient
     assert not routed.passed_on
 
 
 def test_compiling_inside_is_compiling(device):
-    """Counts only graphs: between two graphs torch.compile looks at every Python frame."""
+    """Counts only graphs, because torch.compile examines every Python frame between graphs."""
     torch.compiler.reset()
     graphs = []
 
@@ -128,9 +128,9 @@ def test_compiling_inside_is_compiling(device):
     assert routed.ops == {"addmm": 2, "mm": 1}
 
 
-@pytest.mark.filterwarnings("error:.*Dynamo")  # what it meets of a patch, it must not trace
+@pytest.mark.filterwarnings("error:.*Dynamo")  # it must not trace a patch's code
 def test_a_patch_inside_compiled_code(device):
-    """torch.compile leaves a function with such a block to Python, where it is routed, or says that it would."""
+    """torch.compile runs a function with such a block in Python, where products are routed, or raises an error."""
     torch.compiler.reset()
     counts = []
 
@@ -236,8 +236,8 @@ def test_the_innermost_patch_decides_and_the_next_one_takes_what_it_passes_on(de
     assert (outer.routed.kernels, inner.routed.total, passing.routed.total) == ({"naive": 2}, 1, 0)
 
 
-def test_how_a_nested_patch_computes_is_none_of_the_others_business(device):
-    """The kernel called torch multiplies by torch's functions, which the outer patch must not see."""
+def test_an_outer_patch_does_not_see_an_inner_patchs_kernel(device):
+    """The kernel ``torch`` calls torch's functions. The outer patch must not see these calls."""
     a = torch.randn(40, 40)
     outer, inner = fastgemm.patch(kernel="naive"), fastgemm.patch(kernel="torch")
     with outer, inner:
@@ -247,7 +247,7 @@ def test_how_a_nested_patch_computes_is_none_of_the_others_business(device):
     assert not outer.routed.passed_on
 
 
-def test_the_same_patch_again(device):
+def test_a_patch_may_be_entered_again(device):
     a = torch.randn(4, 4)
     patch = fastgemm.patch()
     with patch, patch as routed:
@@ -283,7 +283,7 @@ def test_threads_share_a_patch(device):
         return entered()
 
     with patch, ThreadPoolExecutor(1) as pool:
-        pool.submit(lambda: a @ a).result()  # which is in no patch
+        pool.submit(lambda: a @ a).result()  # a thread in no patch
     assert not patch.routed.total
     with ThreadPoolExecutor(4) as pool:
         depths = [task.result() for task in [pool.submit(work) for _ in range(4)]]

@@ -1,4 +1,4 @@
-"""A patch is kept in a slot of torch's thread-local state.
+"""Tests the slot of torch's thread-local state that holds a patch.
 
 Other data in this state must not change. Patches may be entered and left in any order.
 """
@@ -17,10 +17,10 @@ from reference import every_device, kernels_that_ran
 pytestmark = [needs_library, pytest.mark.usefixtures("nothing_is_left")]
 
 
-# What else is in torch's thread-local state
+# Other data in torch's thread-local state
 
 
-FOREIGN = [object() for _ in range(64)]  # for ever: torch 2.11 gives back a reference that it did not take
+FOREIGN = [object() for _ in range(64)]  # never deleted: torch 2.11 releases a reference that it did not take
 
 
 def test_others_that_keep_python_objects_there(device):
@@ -59,7 +59,7 @@ def profiler(memory):
 @every_device
 @pytest.mark.parametrize("memory", [False, True], ids=["", "memory"])
 def test_torchs_profiler(memory, device):
-    """The profiler's data are in ThreadLocalDebugInfo, a stack that torch passes on together with the
+    """The profiler's data are in ThreadLocalDebugInfo, a stack that torch copies to threads together with the
     slot."""
     a, patch = draw(5, 5), fastgemm.patch(kernel="naive")
     with profiler(memory) as around, patch:

@@ -1,4 +1,4 @@
-"""A patch goes to other threads where autograd goes and nowhere else, and leaves nothing in them."""
+"""Tests that a patch reaches only autograd's threads, and leaves nothing in them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_a_thread_of_autograds_multiplies_in_the_patch_of_the_backward_pass(devi
     assert not outer.total
     x.grad = None
     backward_in_another_thread(lambda grad, x: torch.mm(grad, x), x)
-    assert routed.ops == {"mm": 1}  # its thread waits for more, and is in no patch any more
+    assert routed.ops == {"mm": 1}  # autograd's thread waits for more work, and is no longer in a patch
 
 
 @every_device
 def test_a_patch_entered_in_a_thread_of_autograds(device):
-    """It is the innermost there, passes on to that of the backward pass, and leaves that behind."""
+    """It is the innermost patch in this thread, and passes products on to the patch of the backward pass."""
     x = draw(4, 4).requires_grad_()
     inner = fastgemm.patch(level=2)
     elsewhere = fastgemm.patch(kernel=ELSEWHERE[device])
@@ -74,7 +74,7 @@ def test_checkpoints_and_hooks_in_a_thread_of_autograds(reentrant, device):
 
     with fastgemm.patch(level=1) as routed:
         backward_in_another_thread(function, x)
-    again = 2 if reentrant else 1  # all of it, or as far as it is needed
+    again = 2 if reentrant else 1  # all of it, or the needed part
     assert routed.ops == {"mm": 2 + again + 4 + 2}
 
 
@@ -134,7 +134,7 @@ def test_a_new_thread_is_in_no_patch_whoever_starts_it(device):
     a = draw(4, 4)
     started = []
 
-    def function(grad, x):  # in a thread that has a patch from autograd
+    def function(grad, x):  # this thread has a patch from autograd
         started.append(in_a_thread(lambda: (a @ a, scope.innermost())[1]))
         return grad
 
@@ -143,7 +143,7 @@ def test_a_new_thread_is_in_no_patch_whoever_starts_it(device):
         backward_in_another_thread(function, draw(4, 4).requires_grad_())
         future = torch.futures.Future()
         called = future.then(lambda _: a @ a)
-        in_a_thread(lambda: future.set_result(None))  # in which it is called
+        in_a_thread(lambda: future.set_result(None))  # the patch of the calling thread
         called.wait()
     assert started == [None]
     assert not routed.total
@@ -162,7 +162,7 @@ def test_patches_of_two_threads_interleave(device):
                 a @ a
                 if first:
                     steps.wait()
-                    steps.wait()  # the other one has entered its patches
+                    steps.wait()  # the other thread has entered its patches
                 with shared:
                     a @ a
                     if not first:
@@ -223,8 +223,8 @@ def test_a_thread_that_ended_inside_of_a_patch_holds_nothing():
     entry, references = seen
     assert entry() is None
     assert not patch._threads
-    until = time.monotonic() + 20  # a thread is joined before its thread-local state is gone
+    until = time.monotonic() + 20  # join() may return before the thread-local state is destroyed
     while (left := sys.getrefcount(held[0])) == references and time.monotonic() < until:
         time.sleep(0.01)
-    assert left == references - 1  # without that of torch's slot
+    assert left == references - 1  # without the reference of torch's slot
     assert patch.routed.total == 1

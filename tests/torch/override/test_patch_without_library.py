@@ -1,4 +1,4 @@
-"""fastgemm where there is no library of overrides for this torch: patches raise, and the ops work all the same."""
+"""Tests fastgemm without an override library for this torch: patches raise errors, but the ops work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from processes import copy_of_package, run_python
 
 TORCH = ".".join(torch.__version__.split(".")[:2])
-# Holds the ops against torch's, and prints what takes torch's products over raises and warns of.
+# Compares the ops with torch's, and prints the errors and warnings of the functions that replace torch's products.
 PROGRAM = """
 import json, sys, warnings
 sys.path.insert(0, {folder!r})
@@ -55,7 +55,7 @@ def overrides(version: str) -> str:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory) -> Path:
-    """A copy without a library of overrides for this torch, but with one for a torch of the future."""
+    """A copy of the package without an override library for this torch, but with one for a future torch."""
     folder = copy_of_package(tmp_path_factory.mktemp("package"), "_introspect*.so", "libfastgemm.so")
     (folder / "fastgemm" / overrides("99.0")).touch()
     return folder

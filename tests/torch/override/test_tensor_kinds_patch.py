@@ -1,6 +1,6 @@
-"""fastgemm.patch and every kind of tensor that torch has: results, gradients and errors are those of torch alone.
+"""Tests fastgemm.patch with every kind of tensor: results, gradients and errors must be those of torch alone.
 
-The calls are made by a process of its own (tensor_kinds_worker.py), so that one which ends it fails a test.
+A separate process makes the calls (tensor_kinds_worker.py), so that a crash fails only one test.
 """
 
 from __future__ import annotations

@@ -13,15 +13,16 @@ constexpr int64_t round_up(int64_t x, int64_t y) { return ceil_div(x, y) * y; }
 // The Traits of a kernel (cpu/gemm/engine.h) as numbers.
 struct Tile {
   int64_t rows, vectors, lanes, group, depth;  // kMR, kNR / lanes, accumulators in a vector, kGroup, kKC
-  int64_t block = 0;                           // of k in the five loops; 0: depth
+  int64_t block = 0;                           // depth of a k-block in the five loops; 0: `depth`
   int64_t unit;                                // bytes of a unit of a packed panel
   double issue;                                // vector products that start in a cycle
-  double unit_cycles = 0;                      // of a k-group of a whole tile, where a tile unit does it
+  double unit_cycles = 0;                      // cycles for a k-group of a whole tile; 0: no tile unit
   bool one_sum = false;                        // each product waits for the one before it
   bool in_place = false, partial_rows = true;
 
   int64_t columns() const { return vectors * lanes; }
-  // Cycles of a k-group: as many as its products take to start, its loads, or the sums to be ready again.
+  // The cycles of a k-group: the largest of the time to start its products, of its loads, and of the latency
+  // of the sums.
   double step(int64_t r, int64_t v) const {
     constexpr double kLatency = 4, kLoads = 2;
     if (unit_cycles > 0) return unit_cycles;
@@ -41,7 +42,7 @@ Tile tile_of(Row row, DType type, const Cpu& cpu) {
   const bool halves = type == DType::i64 && !wide;  // HalvesMultiplyAdd
   t.rows = halves ? 2 : wide ? (integer ? 12 : 14) : 6;
   t.group = goes_in_pairs(type) ? 2 : 1, t.depth = 512 * t.group;
-  // An integer multiply-add is two instructions, by halves four.
+  // An integer multiply-add takes two instructions, or four if it is done by halves.
   t.issue = cpu.vector_issue / (halves ? 4 : integer ? 2 : 1);
   t.in_place = type == sum_type(type);
   switch (row) {
@@ -57,12 +58,12 @@ Tile tile_of(Row row, DType type, const Cpu& cpu) {
     case Row::amx_bf16:
     case Row::amx_int8:
       t.rows = 32, t.group = row == Row::amx_bf16 ? 32 : 64, t.depth = 16 * t.group, t.block = 4 * t.depth;
-      t.unit = 64, t.unit_cycles = 4 * 16;  // of four tile products; a unit here is a whole k-group
+      t.unit = 64, t.unit_cycles = 4 * 16;  // four tile products; here a unit is a whole k-group
       t.partial_rows = false;
       break;
     case Row::mmla_bf16:
     case Row::mmla_int8:
-      // 4 x 6 sums of 2 x 2 are as many vectors as 8 rows of three.
+      // 4 x 6 vectors of 2 x 2 sums count as 8 rows of three vectors.
       t.rows = 8, t.vectors = 3, t.unit = 8, t.group = row == Row::mmla_bf16 ? 4 : 8;
       t.depth = 512 * t.group, t.issue = cpu.vector_issue;
       break;
@@ -77,10 +78,10 @@ Tile tile_of(Row row, DType type, const Cpu& cpu) {
 
 struct Operand {
   int64_t width, k;       // rows of A, columns of B
-  bool along_w, along_k;  // neighbours in memory
+  bool along_w, along_k;  // which direction is contiguous in memory
 };
 
-// Counts along the routes, in cycles until finish().
+// Counts the work of each route, in cycles; finish() converts them to seconds.
 class Counter {
  public:
   Counter(const Tile& tile, const GemmProblem& p, const Cpu& cpu)
@@ -140,7 +141,8 @@ class Counter {
 
   int64_t at_once() const { return goes_in_pairs(p_.type) ? 2 : 1; }
   void few_rows_of_rows(int64_t rows, int64_t share, int64_t k) {
-    // A vector of four rows of B: loads of B, of y and of the factors; products; stores of y.
+    // For one vector of columns in four rows of B: its loads of B, y and the factors; its products; its
+    // stores of y.
     const double r = double(rows), products = 4 * r / double(at_once());
     const double four = std::max({products / cpu_.vector_issue, (4 + r + products) / 2, r});
     c_[kStream] += four * double(ceil_div(k, 4)) * double(share) / double(t_.lanes);
@@ -150,7 +152,7 @@ class Counter {
     const double r = double(rows), c = double(columns);
     const double step = std::max({r * c / cpu_.vector_issue, 4.0, (r + c) / 2});
     c_[kStreamColumns] += step * double(ceil_div(share, columns)) * double(ceil_div(k, t_.lanes * at_once()));
-    c_[kScalar] += r * double(share) * double(t_.lanes);  // a vector of sums becomes one
+    c_[kScalar] += r * double(share) * double(t_.lanes);  // adds the lanes of a vector
   }
   // A batch of products that plain loops multiply (tiny.h).
   bool tiny(int threads) {
@@ -165,8 +167,9 @@ class Counter {
     return true;
   }
 
-  // The route of few_rows.h. Its vectors are of accumulators. Up to 16 rows go in two groups where B lies by
-  // columns; `all` threads share bytes of B that are worth it where multiply-adds are not.
+  // The route of few_rows.h. Its vectors have lanes of the accumulator's type. If columns of B are
+  // contiguous, up to 16 rows are computed in two groups. `all` threads are used if B has enough bytes, even
+  // if there are few multiply-adds.
   bool few_rows(int threads, int all) {
     constexpr int64_t kAtOnce = 8, kWorthAFork = 512 << 10;
     const auto suits = [&](int64_t rows, const Operand& b) {
@@ -194,10 +197,10 @@ class Counter {
     return true;
   }
 
-  // Packs so many panels of `panel` rows or columns each, k deep: whole ones, but for the last of the
-  // operand.
+  // Counts the packing of `panels` panels of depth k, each with `panel` rows or columns. All panels are full,
+  // except the last one of the operand.
   void pack(const Operand& o, int64_t panel, double panels, double k) {
-    if (t_.unit_cycles > 0) {  // whole tiles, 64 bytes of k a row
+    if (t_.unit_cycles > 0) {  // whole tiles with 64 bytes of k per row
       c_[o.along_k ? kPackStraight : kPackAcross] += panels * double(panel) * std::ceil(k / double(t_.group));
       return;
     }
@@ -218,7 +221,8 @@ class Counter {
     c_[kPackScalar] += transposed * double(panel) * tail;
   }
 
-  // Register tiles of `rows` rows and `panels` panels of columns, `groups` k-groups in `blocks` k-blocks.
+  // Counts register tiles for `rows` rows, `panels` panels of columns and `groups` k-groups in `blocks`
+  // k-blocks.
   void tiles(int64_t rows, int64_t panels, double groups, double blocks) {
     if (panels <= 0 || rows <= 0) return;
     const int64_t full = rows / t_.rows, rest = rows % t_.rows;
@@ -267,7 +271,7 @@ class Counter {
         double(p_.m) * double(p_.n) * (own_sums ? 4 * sums + double(out_size_) : double(out_size_) * sums);
   }
 
-  // What tiles do to C but for storing it once.
+  // Counts the work of tiles on C, except storing it once.
   void of_result(int64_t rows, int64_t columns, int64_t k_blocks, bool own_sums) {
     const double vectors = double(rows) * double(columns) / double(t_.lanes);
     c_[kEpilogue] += double(k_blocks - 1) * vectors;
@@ -298,8 +302,8 @@ class Counter {
         double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);
   }
 
-  // The route of panel_dot.h: each thread takes a part of k, and reads A and B where they lie, but for B by
-  // columns and more rows of A than 8 by columns.
+  // The route of panel_dot.h. Each thread computes a part of k. A and B are read in place, with two
+  // exceptions: B with contiguous columns, and more than 8 rows of A with contiguous columns.
   void panel_dot(int threads) {
     const double in_l1 = (32 << 10) / double(t_.columns() * t_.unit);
     const double k = double(p_.k) / threads, blocks = std::ceil(k / in_l1);
@@ -343,7 +347,7 @@ class Counter {
   const Operand a_, b_;
   bool own_sums_ = false, plain_ = true;
   Counts c_{};
-  double traffic_ = 0;  // bytes between caches and memory, if none of it fits
+  double traffic_ = 0;  // bytes between caches and memory if nothing fits in a cache
 };
 
 }  // namespace
@@ -376,7 +380,7 @@ bool runs_on(Row row, const Cpu& cpu) {
 
 Counts count(Row row, const GemmProblem& problem, const Cpu& cpu, int threads) {
   if (row == Row::torch) return count_library(problem, cpu, threads);
-  // As table.cpp hands problems to kernels.
+  // Transposes the problem as table.cpp does.
   const bool contiguous_rows = problem.out.col_stride == 1 || problem.n == 1;
   const GemmProblem p = contiguous_rows ? problem : problem.transposed();
   Counter counter(tile_of(row, p.type, cpu), p, cpu);

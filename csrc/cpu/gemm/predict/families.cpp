@@ -12,14 +12,14 @@ Family family_of_units(const Units& cpu) {
   return is_amd(cpu) ? Family::zen4 : Family::granite_rapids;
 }
 
-// Libraries have a kernel for each unit. On AMD's processors MKL takes other kernels than elsewhere.
+// Libraries have a kernel for each unit. On AMD's processors MKL uses other kernels than on Intel's.
 Family family_of_library(DType type, const Units& cpu) {
   const Family usual = family_of_units(cpu);
   switch (type) {
     case DType::f64:
     case DType::f32:
       return is_amd(cpu) ? usual : Family::granite_rapids;
-    case DType::f16:  // with AVX512-FP16 by MKL, else by loops
+    case DType::f16:  // with AVX512-FP16 computed by MKL, otherwise by loops
       return cpu.fp16 ? Family::granite_rapids : cpu.isa == Isa::avx512 ? Family::zen4 : Family::zen3;
     case DType::bf16:  // tiles, or dot products
       return cpu.mmla_bf16 || (usual == Family::granite_rapids && !cpu.amx_bf16) ? Family::zen4 : usual;

@@ -1,5 +1,5 @@
-// The processors that were measured. Another one is predicted with the constants of the one that it is most
-// like, by its features and by the sizes of its caches: hypervisors change the numbers of models.
+// The processors that were measured. Any other processor is predicted with the constants of the most similar
+// one. Features and cache sizes decide which one that is, because hypervisors change model numbers.
 #pragma once
 
 #include "cpu/gemm/predict/counts.h"
@@ -13,10 +13,10 @@ enum class Family : uint8_t {
 };
 inline constexpr int kFamilies = 3;
 
-// Whose constants hold for a kernel, or for the framework's product of a type.
+// The family whose constants are used for a kernel, or for the framework's product of a type.
 Family family_of(Row, DType, const Cpu&);
-// Whether a processor is of a family, so that all of it was measured. Else nothing is known of its libraries
-// but how they compare with others.
+// Whether a processor belongs to a measured family, libraries included. For other processors, only the ratios
+// between its library and others are known.
 bool is_measured(const Cpu&);
 
 }  // namespace fastgemm::cpu_predict

@@ -1,7 +1,7 @@
-// The framework's product on a CPU: MKL in float64 and float32, oneDNN in bfloat16 and int8, loops of one
-// thread in int32, in float16 without AVX512-FP16, and in bfloat16 and int8 without AVX-512. How they
-// compute a product is not known. So the counts are those of any blocked product, and a few more for shapes
-// that the libraries compute in another way.
+// The framework's product on a CPU. It uses MKL in float64 and float32, and oneDNN in bfloat16 and int8. It
+// uses loops in one thread in int32, in float16 without AVX512-FP16, and in bfloat16 and int8 without
+// AVX-512. How these compute a product is not known. So the counts are those of any blocked product, and some
+// more for shapes that the libraries compute in another way.
 #include <algorithm>
 #include <bit>
 
@@ -12,23 +12,22 @@ namespace {
 
 constexpr int64_t round_up(int64_t x, int64_t y) { return (x + y - 1) / y * y; }
 
-// Multiply-adds that a core does in a cycle with the best unit that a library has for the type; 0 where it
-// has none. Without pair or quad products, but with AVX-512, oneDNN does bfloat16 at half the rate of
-// float32, and int8 at up to three times that: 0.5 and 2.9 times were measured with
-// ONEDNN_MAX_CPU_ISA=AVX512_CORE. Without AVX-512 torch takes loops of its own: 2 cycles for each
-// multiply-add in int8 on Zen 3.
+// Multiply-adds per cycle and core, with the best unit that a library uses for the type; 0 if it has none.
+// With AVX-512 but without pair or quad products, oneDNN computes bfloat16 at half the rate of float32, and
+// int8 at up to three times that rate: 0.5 and 2.9 times were measured with ONEDNN_MAX_CPU_ISA=AVX512_CORE.
+// Without AVX-512 torch uses loops of its own, with 2 cycles for each multiply-add in int8 on Zen 3.
 double library_rate(DType type, const Units& cpu) {
   const double float32 = cpu.vector_issue * cpu.vector_bytes() / 4;
   constexpr double kAvx2 = 2 * 32 / 4;
-  // On AMD's processors MKL takes its kernels for AVX2. For a Zen 4, which needs two cycles for 64 bytes,
-  // that is the same; of a Zen 5's 560 GFLOPS on two cores MKL reached 223.
+  // On AMD's processors MKL uses its AVX2 kernels. For a Zen 4, which takes two cycles for 64 bytes, they are
+  // as fast. On two cores of a Zen 5, MKL reached 223 of 560 GFLOPS.
   const double mkl = cpu.mkl_avx2 ? std::min(float32, kAvx2) : float32;
   switch (type) {
     case DType::f64:
       return mkl / 2;
     case DType::f32:
       return mkl;
-    case DType::f16:  // MKL took 1.5 times as long as in float32 on 16 cores with AVX512-FP16
+    case DType::f16:  // on 16 cores with AVX512-FP16, MKL took 1.5 times as long as in float32
       return cpu.fp16 ? mkl / 1.5 : 0;
     case DType::bf16:
       return cpu.amx_bf16             ? 1024

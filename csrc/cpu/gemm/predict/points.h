@@ -1,4 +1,4 @@
-// How far predictions of the measured processors are off at products that were measured there (points.def).
+// The errors of the predictions for products that were measured on the measured processors (points.def).
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace fastgemm::cpu_predict {
 
-// Where a product lies among others. Another layout is like two octaves, and so are twice as many threads;
-// the batch counts half: four times the batch is like twice the size.
+// The coordinates of a product, from which distances between products are computed. A different layout is as
+// far as two octaves of size, and so is twice the number of threads. The batch counts half: four times the
+// batch is as far as twice the size.
 using Points = MeasuredPoints<7>;
 Points::Place place_of(const GemmProblem&, int threads);
 
-inline constexpr int kMostMeasured = 6;     // kernels of a type, and torch
-inline constexpr int16_t kNotTimed = -999;  // a kernel that was far behind
+inline constexpr int kMostMeasured = 6;     // kernels for one type, and torch
+inline constexpr int16_t kNotTimed = -999;  // the kernel was much slower than the fastest
 
 // A product of contiguous matrices.
 struct ShippedPoint {
   int16_t threads;
   int32_t batch, m, n, k;
   bool a_transposed, b_transposed;
-  // How far each prediction is off: 100 where a kernel took twice as long.
+  // The error of each prediction: 100 if the kernel took twice as long as predicted.
   std::array<int16_t, kMostMeasured> percents_of_octave;
 
   GemmProblem problem(DType) const;

@@ -14,11 +14,11 @@
 namespace fastgemm::cpu_predict {
 namespace {
 
-// What is known of a kernel for a type.
+// The model of a kernel for a type.
 struct Entry {
   Costs costs{};
-  Points points;        // where it was measured, and by how much its constants are off there
-  bool fitted = false;  // on this very processor
+  Points points;        // where it was measured, and the error of the constants there
+  bool fitted = false;  // the constants were fitted on this very processor
 };
 using Table = std::array<std::array<std::optional<Entry>, kArithmeticTypes>, kRows>;
 using Tables = std::array<Table, kFamilies>;
@@ -57,31 +57,32 @@ Tables shipped() {
   add_costs(tables);
   add_points(tables);
 
-  // No aarch64 was measured. A product of bfmmla and smmla takes the place of a multiply-add of the float32
-  // tile; for everything around it stands what was measured of bfloat16's and int8's tiles.
+  // No aarch64 processor was measured. The constant of a bfmmla or smmla is that of a multiply-add of the
+  // float32 tile. The constants of all other work are those measured for bfloat16's and int8's tiles.
   Table& zen3 = tables[size_t(Family::zen3)];
   for (const auto& [row, type] : {std::pair{Row::mmla_bf16, bf16}, std::pair{Row::mmla_int8, i8}}) {
     at(zen3, row, type) = at(zen3, Row::pipelined, type);
     at(zen3, row, type).costs[kMultiply] = at(zen3, Row::pipelined, f32).costs[kMultiply];
   }
 
-  // Nor were these products. Around the multiplications those of int64 do what those of int32 do, and uint8
-  // and int16 are int8 from their packing on. What torch's loops take in int64 is not known, which leaves the
-  // choice to the kernels of this library.
+  // These products were not measured either. Except for the multiplications, int64 does the same work as
+  // int32; after packing, uint8 and int16 do the same as int8. The time of torch's loops in int64 is not
+  // known, so one of this library's kernels is chosen.
   for (Table& table : tables)
     for (const Row row : {Row::simd, Row::microkernel, Row::pipelined}) {
       auto& costs = table[size_t(row)];
       costs[size_t(i64)] = costs[size_t(i32)];
       costs[size_t(u8)] = costs[size_t(i16)] = costs[size_t(i8)];
     }
-  // Two rates apart from that, of 128 x 128 x 128 on a Zen 3, where int64 is multiplied by halves.
+  // Two rates differ. They were measured with 128 x 128 x 128 on a Zen 3, where int64 is multiplied by
+  // halves.
   constexpr double kByHalves = 0.83, kNineInstructions = 1.05;
   at(zen3, Row::simd, i64).costs[kMultiply] = kNineInstructions;
   for (const Row row : {Row::microkernel, Row::pipelined}) at(zen3, row, i64).costs[kMultiply] = kByHalves;
   return tables;
 }
 
-// What was measured on this processor, in place of what is shipped.
+// The measurements of this processor, which replace those that ship with the library.
 struct Own {
   std::shared_mutex mutex;
   Table table;
@@ -91,7 +92,8 @@ Own& own() {
   return o;
 }
 
-// The entry in force, and whether it is this processor's own. Null where there is none. Under own().mutex.
+// The entry in use, and whether it is this processor's own. Null if there is none. Call it with own().mutex
+// locked.
 std::pair<const Entry*, bool> find(Row row, DType type, const Cpu& cpu) {
   static const Tables tables = shipped();
   if (int(type) >= kArithmeticTypes) return {nullptr, false};
@@ -100,10 +102,11 @@ std::pair<const Entry*, bool> find(Row row, DType type, const Cpu& cpu) {
   return {entry ? &*entry : nullptr, false};
 }
 
-// The time by the constants alone. A library that was not measured may be so much faster than the one whose
-// constants it gets: an own kernel is then taken only where it is known to win. With this factor no choice of
-// a Zen 4 by the constants of a Zen 3, or of an Intel by those of a Zen 4, was 10 % slower than torch in
-// float32 and float64 from 64 x 64 x 64 on; without, 13 of 26 of the latter were.
+// The time that the constants alone predict. A library that was not measured may be much faster than the
+// library whose constants it gets. So its predicted time is divided by this factor, and an own kernel is
+// chosen only if it clearly wins. With the factor, no choice from 64 x 64 x 64 on in float32 and float64 was
+// 10 % slower than torch, on a Zen 4 with the constants of a Zen 3 or on an Intel with those of a Zen 4.
+// Without it, 13 of 26 choices on the Intel were.
 double model_of(Row row, const Entry& entry, const GemmProblem& p, const Cpu& cpu, int threads) {
   constexpr double kUnmeasured = 1.2;
   const Counts counts = count(row, p, cpu, threads);

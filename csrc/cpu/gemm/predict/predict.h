@@ -1,6 +1,6 @@
-// How long a product would take on a CPU: the counts of counts.h times constants that were fitted to what was
-// measured (costs.def, or for this processor set_costs), corrected by what was measured nearby (points.h).
-// Rows of the kernel table predict through seconds_of.
+// Predicts the time of a product on a CPU. The counts of counts.h are multiplied by constants that were
+// fitted to measurements (costs.def, or set_costs() for this processor), and corrected by the errors at
+// measured products nearby (points.h). Rows of the kernel table call seconds_of().
 #pragma once
 
 #include <optional>
@@ -10,10 +10,10 @@
 
 namespace fastgemm::cpu_predict {
 
-// What each count costs, as a multiple of its nominal time. 0: nothing.
+// The cost of each count, as a multiple of its nominal time; 0 if it has none.
 using Costs = Counts;
 
-// Seconds, or infinity where the processor has no such unit or the row does not take the type.
+// The predicted seconds. Infinity if the processor lacks the unit, or the row does not take the type.
 double seconds(Row, const GemmProblem&, const Cpu&, int threads);
 
 template <Row row>
@@ -21,19 +21,20 @@ double seconds_of(const GemmProblem& p, const Cpu& cpu, int threads) {
   return seconds(row, p, cpu, threads);
 }
 
-// The constants in force, if there are any.
+// The constants in use, if there are any.
 std::optional<Costs> costs_of(Row, DType, const Cpu&);
-// Those of a row and type in their place, without points, until reset_costs(). They hold for every processor
-// that is asked about, so they are to be fitted on the one that multiplies.
+// Replaces the constants of a row and type, and discards their points, until reset_costs(). They are used for
+// every processor that is asked about, so fit them on the processor that multiplies.
 void set_costs(Row, DType, const Costs&);
-// What a row took here: predictions of products nearby follow. Nothing where the row is not predicted.
+// Adds the time of a row that was measured here. Predictions of similar products follow it. Does nothing if
+// the row is not predicted.
 void add_point(Row, const GemmProblem&, int threads, double measured);
 void reset_costs();
 // All three change tuning_version().
 
-// What is known of a processor.
+// How predictions for a processor are made.
 enum class Knowledge {
-  predicted,  // nothing was measured: constants are those of the processor that it is most like
+  predicted,  // nothing was measured; the constants are those of the most similar processor
   measured,   // constants and points of this family ship with fastgemm
   tuned,      // `fastgemm tune` measured this very processor
 };

@@ -17,6 +17,9 @@
 // Sums of up to 2^17 products of residues are exact. A longer k is computed in parts, which are added up in
 // C. For float32 a part has at most 2^14 values of k, which bf16x6 sums in one launch. C is computed in
 // panels, so that their residues take at most 4 GiB.
+#include <algorithm>
+#include <tuple>
+
 #include "cuda/available.h"
 #include "cuda/gemm/parts/residues/bytes.cuh"
 #include "cuda/gemm/parts/residues/cut.cuh"

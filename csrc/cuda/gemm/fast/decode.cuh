@@ -2,8 +2,7 @@
 // decode_planes.cu).
 #pragma once
 
-#include <algorithm>
-
+#include "core/min_max.h"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
 #include "cuda/gemm/predict/plans.h"
 

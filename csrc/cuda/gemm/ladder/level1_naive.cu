@@ -1,14 +1,14 @@
 //   make sim KERNEL=naive
 //
-// Level 1: parallelism. One thread computes one element of C; the threads of a warp stand side by side in a
-// row of C, so that a warp reads 32 neighbouring elements of B at a time (for row-major B: 128 contiguous
-// bytes, 4 sectors a request) and one broadcast element of A.
+// Level 1: parallelism. One thread computes one element of C. The threads of a warp have neighbouring
+// elements of a row of C, so a warp reads 32 neighbouring elements of B at a time (for row-major B: 128
+// contiguous bytes, 4 sectors per request) and broadcasts one element of A.
 //
-// The companion naive_uncoalesced differs in one line: its warp walks down a column of C. The 32 lanes read A
-// and write C at the distance of a whole row: 32 sectors a request, of which 4 bytes each are used.
+// The companion naive_uncoalesced differs in one line: its warp goes down a column of C. The 32 lanes read A
+// and write C in 32 different rows: 32 sectors per request, of which 4 bytes each are used.
 //
-// Every element of A is read n times and every element of B m times: two loads for each multiply-add. Level 2
-// removes them.
+// What is left: each element of A is read n times, and each of B m times, which is two loads for each
+// multiply-add. Level 2 reads them less often.
 #include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

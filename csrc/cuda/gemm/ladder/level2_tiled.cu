@@ -1,12 +1,11 @@
 //   make sim KERNEL=tiled
 //
 // Level 2: reuse in fast memory. What changes from level 1: one thread still computes one element of C, but
-// the 32 x 32 threads of a block walk along K together. The block copies a 32 x 32 tile of A and one of B
-// into shared memory, and every thread takes its 32 multiply-adds from there. An element is read from global
-// memory once for 32 uses instead of once for each: global traffic falls 32-fold, and both operands are read
-// in whole sectors in every layout.
+// the 32 x 32 threads of a block go along K together. The block copies a 32 x 32 tile of A and one of B to
+// shared memory, and each thread does 32 multiply-adds with them. An element is read from global memory once
+// for 32 uses, so global traffic falls to a 32nd. In every layout, both operands are read in whole sectors.
 //
-// What is left is a shared read of B for each multiply-add, and one of A for four: nvcc merges those.
+// What is left: a shared read of B for each multiply-add, and one of A for four, because nvcc merges these.
 #include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -15,9 +14,10 @@ namespace {
 
 constexpr int kTile = 32, kThreads = kTile * kTile;
 
-// The pitches matter only to the copy of an operand whose columns are contiguous: its warp writes down a
-// column of the tile, at pitch 32 all into one bank (32 wavefronts). 33 needs 1; 36 needs 4, and leaves the
-// rows of A 16-byte aligned, so that a thread reads four of its k in one instruction.
+// The pitches matter only when an operand with contiguous columns is copied. Its warp writes a column of the
+// tile: at pitch 32 all of its words to one bank, which takes 32 wavefronts. Pitch 33 needs 1 wavefront.
+// Pitch 36 needs 4, but rows of A stay 16-byte aligned, so that a thread reads four of its k in one
+// instruction.
 constexpr int kPitchA = kTile + 4, kPitchB = kTile + 1;
 
 template <class Acc>
@@ -41,9 +41,9 @@ __global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(Gemm<T> batch, uns
     FASTGEMM_UNROLL
     for (int k = 0; k < kTile; ++k)
       sum = multiply_add(tiles.a[y * kPitchA + k], tiles.b[k * kPitchB + x], sum);
-    __syncthreads();  // all have read them
+    __syncthreads();  // all threads have read them
   }
-  // Threads outside C have copied and waited at every barrier like the others; they only store nothing.
+  // Threads outside C copied and waited at every barrier like the others, but they store nothing.
   if (tile.row + y < g.m && tile.col + x < g.n) g.result.store(tile.row + y, tile.col + x, sum);
 }
 

@@ -1,16 +1,16 @@
 //   make sim KERNEL=thread_tile
 //
-// Level 3: several outputs a thread, from conflict-free shared memory. What changes from level 2: a thread
-// computes 4 x 4 elements of a 64 x 64 block tile: for each k it reads 4 + 4 values and does 16
-// multiply-adds, 0.5 shared reads each instead of 1.25. Now the lanes of a warp stand in different rows of
-// the tile of A, and where its rows are 32 words apart, all of them begin in bank 0. One word of padding
-// moves each row on by a bank:
+// Level 3: several outputs per thread, from shared memory without bank conflicts. What changes from level 2:
+// a thread computes 4 x 4 elements of a 64 x 64 block tile. For each k it reads 4 + 4 values and does 16
+// multiply-adds, 0.5 shared reads for each instead of 1.25. Now the lanes of a warp read different rows of
+// the tile of A. If its rows were 32 words apart, all of them would begin in bank 0. One word of padding
+// moves each row to the next bank:
 //
 //   bank of A(row, k) = (row * pitch + k) mod 32        pitch 32: k for every row      pitch 33: row + k
 //
-// The companion thread_tile_unpadded differs in the padding alone: a read of A by four rows of lanes takes 4
-// wavefronts instead of 1 (20 a k step instead of 8), and a warp that copies a transposed operand writes all
-// 32 words into one bank.
+// The companion thread_tile_unpadded differs only in the padding. When four rows of lanes read A, this takes
+// 4 wavefronts instead of 1 (20 per k step instead of 8). A warp that copies a transposed operand writes all
+// 32 words to one bank.
 #include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -24,14 +24,14 @@ static_assert(kBM == kTM * kStep && kBN == kTN * kStep && kThreads == kStep * kS
 
 template <class Acc, int padding>
 struct Tiles {
-  // b's padding serves copies of a transposed B alone.
+  // b is padded only for copies of a transposed B.
   static constexpr int kPitchA = kBK + padding, kPitchB = kBN + padding;
   Acc a[kBM * kPitchA];  // (64, 32): m, k
   Acc b[kBK * kPitchB];  // (32, 64): k, n
 };
 
-// The bound of 3 blocks an SM keeps nvcc from holding so much of the copy in flight that only 2 fit; off
-// Hopper the types of 8 bytes would spill by it.
+// With the limit of 3 blocks per SM, nvcc does not keep so many loads of the copy in flight that only 2 fit.
+// On GPUs other than Hopper this limit would make 8-byte types spill.
 template <class T, int padding>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 && !FASTGEMM_SM90A ? 2 : 3)
     gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {
@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 && !FASTGEMM_SM90A ? 
     load_tile<kBM, kBK, Shared::kPitchA, kThreads>(tiles.a, g.a, tile.row, k0, g.m, g.k);
     load_tile<kBK, kBN, Shared::kPitchB, kThreads>(tiles.b, g.b, k0, tile.col, g.k, g.n);
     __syncthreads();
-    // The loop is not unrolled: nvcc would merge four k of the unpadded tile into one 16-byte read, level 4's
-    // idea.
+    // The loop is not unrolled: nvcc would merge four k of the unpadded tile into one 16-byte read, which is
+    // the idea of level 4.
     FASTGEMM_NO_UNROLL
     for (int k = 0; k < kBK; ++k) {
       Acc a[kTM], b[kTN];

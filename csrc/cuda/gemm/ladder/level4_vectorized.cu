@@ -1,14 +1,15 @@
 //   make sim KERNEL=vectorized
 //
 // Level 4: wide accesses. What changes from level 3: a thread computes 8 x 8 elements of a 128 x 128 block
-// tile as a sum of outer products: for each k it reads 8 values of A and 8 of B in four 16-byte instructions
-// and does 64 multiply-adds, one shared read for 16 of them where level 3 has one for 2. Global memory, too,
-// is read 16 bytes at a time: a quarter of the requests. A is kept k-major in shared memory, as B is, since
-// the 8 rows of A that a thread needs have to be neighbours there. C is written in vectors as well where its
-// rows are aligned.
+// tile as a sum of outer products. For each k it reads 8 values of A and 8 of B in four 16-byte instructions
+// and does 64 multiply-adds: one shared read for 16 of them, where level 3 has one for 2. Global memory is
+// also read 16 bytes at a time, with a quarter of the requests. A is stored k-major in shared memory, as B
+// is, because the 8 rows of A that a thread needs must be neighbours there. C is also written in vectors if
+// its rows are aligned.
 //
-// 64 sums and 16 values a thread leave room for 2 blocks of 256 threads on an SM (128 registers each): while
-// one block waits for its panels, the other computes. Nothing else hides latency before level 5.
+// 64 sums and 16 values per thread leave room for 2 blocks of 256 threads on an SM (128 registers per
+// thread). While one block waits for its panels, the other computes. Nothing else hides latency before level
+// 5.
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
 
@@ -31,7 +32,7 @@ struct alignas(16) Tiles {
   Accumulator<T> b[kBK<T> * BlockPanel<T>::kPitch];  // (BK, 128): k, n
 };
 
-// 64 doubles take 128 registers alone, which leaves room for one block.
+// 64 doubles alone take 128 registers, so only one block fits.
 template <class T>
 constexpr int kBlocksAnSM = sizeof(Accumulator<T>) == 8 ? 1 : 2;
 

@@ -2,11 +2,12 @@
 //
 // Level 5 on any GPU since sm_80: registers, occupancy, latency. What changes from level 4:
 //   - operands are packed into panels first (parts/panels.cuh), so that every copy moves 16 aligned bytes;
-//   - panels come by cp.async, past the registers: two stages are on their way while a third is multiplied;
-//   - the 8 x 8 sums of 32 threads make a warp tile of 64 x 32, and the fragment of the next k is read while
+//   - cp.async copies panels without going through registers: two stages are in flight while a third is
+//     multiplied;
+//   - the 8 x 8 sums of 32 threads form a warp tile of 64 x 32, and the fragment of the next k is read while
 //     this one is multiplied;
-//   - k is split where C has too few tiles for the device (predict/plans.h).
-// How far this gets: docs/ladder.md.
+//   - k is split if C has too few tiles for the device (predict/plans.h).
+// docs/ladder.md shows what it gains.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/gemm/parts/choose_splits.cuh"
 #include "cuda/gemm/parts/tile_order.cuh"
@@ -28,7 +29,7 @@ struct Shape {
 
   union Shared {
     Word ring[kStages][kStageWords];
-    Word slabs[kWarps][Tile::kSlabWords];  // once the ring is done with
+    Word slabs[kWarps][Tile::kSlabWords];  // after the last use of the ring
   };
 };
 
@@ -42,7 +43,7 @@ struct Arguments {
   Word zero;               // see WarpTile::clear()
 };
 
-// Copies the (ROWS, WIDTH) part of a panel at (row0, column0), zeros outside.
+// Copies the (ROWS, WIDTH) part of a panel at (row0, column0), with zeros outside the panel.
 template <int ROWS, int WIDTH, int THREADS, class Word>
 __device__ __forceinline__ void copy_panel(Word* to, const Panel<Word>& panel, const Word* from, int64_t row0,
                                            int64_t column0) {
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksAnSM)
       copy_panel<S::kK, S::kN, S::kThreads>(shared->ring[slot] + S::kK * S::kM, g.panels.b, b,
                                             int64_t(step) * S::kK, column0);
     }
-    commit_async_copies();  // an empty group too, so that the count of groups is the count of steps
+    commit_async_copies();  // even if it is empty, so that each step has a group
   };
 
   const int warp = warp_index();
@@ -89,8 +90,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksAnSM)
   int slot = 0, free_slot = S::kStages - 1;
   FASTGEMM_NO_UNROLL
   for (int step = first; step < end; ++step) {
-    wait_async_copies<S::kStages - 2>();  // all but the newest: this stage is there
-    __syncthreads();  // this stage is there for all, and the one before it has been read by all
+    wait_async_copies<S::kStages - 2>();  // all but the newest: this stage has arrived
+    __syncthreads();                      // all threads have this stage, and have read the one before
     copy_stage(step + S::kStages - 1, free_slot);
     const Word* rows = shared->ring[slot] + row + Tile::row(0);
     const Word* columns = shared->ring[slot] + S::kK * S::kM + column + Tile::column(0);
@@ -125,7 +126,7 @@ void launch_cp_async(const Gemm<T>& problem, int batch, Context& context) {
   g.split_steps = int(ceil_div(g.steps, splits));
   splits = int(ceil_div(g.steps, g.split_steps));
   const Gemm<T> part = splits > 1 ? split_result(problem, batch, splits, context) : problem;
-  g.n = part.n, g.out = output_of(part);  // with splits, of the workspace, whose rows are padded
+  g.n = part.n, g.out = output_of(part);  // with splits, those of the workspace, whose rows are padded
   g.zero = 0;
   const dim3 blocks = dim3(unsigned(tiles), unsigned(splits), unsigned(batch));
   launch<gemm_cp_async_kernel<S>>("cp_async", {blocks, dim3(S::kThreads), sizeof(typename S::Shared)},

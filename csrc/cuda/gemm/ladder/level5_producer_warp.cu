@@ -1,21 +1,21 @@
 //   make sim KERNEL=producer_warp
 //
-// Level 5 on Hopper: warps with roles. What changes from cp_async: one warp, the producer, does nothing but
-// ask the tensor memory accelerator for boxes of the panels, a ring of stages ahead. The other eight, the
-// consumers, do nothing but multiply: they compute no addresses of copies and never wait for each other.
-// Each stage has two barriers in shared memory. `full` counts the bytes that have arrived, `empty` the
-// consumer warps that have read them.
+// Level 5 on Hopper: warps with roles. What changes from cp_async: one warp, the producer, only asks the
+// tensor memory accelerator for boxes of the panels, a ring of stages ahead. The other eight, the consumers,
+// only multiply: they compute no addresses of copies and never wait for each other. Each stage has two
+// barriers in shared memory. `full` counts the bytes that have arrived, `empty` the consumer warps that have
+// read the stage.
 //
 //   producer:   wait empty[s]  ->  expect bytes, two boxes into stage s  ->  s + 1
 //   consumers:  wait full[s]   ->  multiply stage s  ->  arrive at empty[s]  ->  s + 1
 //
-// The companion producer_warp_wide differs in the thread tile alone: 8 x 16 sums for each thread need 24
-// loaded values for 128 multiply-adds, where 8 x 8 need 16 for 64. Loads take issue slots that multiply-adds
-// need. But 128 sums leave no registers for a second block, and alone this step loses 7 % (docs/ladder.md):
-// nothing multiplies while a warp waits for its fragments.
+// The companion producer_warp_wide differs only in the thread tile: for 8 x 16 sums a thread loads 24 values
+// for 128 multiply-adds, where 8 x 8 sums need 16 values for 64. Loads take issue slots that multiply-adds
+// need. But 128 sums leave no registers for a second block, and without it this step loses 7 %
+// (docs/ladder.md): nothing multiplies while a warp waits for its fragments.
 //
-// warp_specialized in fast/ is the kernel that level 5 takes. It adds persistent blocks that share the last
-// tiles evenly, setmaxnreg, the other types, and fragments that are loaded across stages.
+// Level 5 runs warp_specialized (fast/). It adds persistent blocks that share the last tiles evenly,
+// setmaxnreg, the other types, and fragments that are loaded across stages.
 #include "cuda/gemm/parts/panel_map.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"

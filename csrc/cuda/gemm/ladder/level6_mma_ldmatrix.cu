@@ -1,21 +1,21 @@
 //   make sim KERNEL=mma_ldmatrix ARGS='--dtype bf16'
 //
-// Level 6 since sm_80, second step: know the fragment. wmma does not say which elements of a matrix a lane
-// holds; mma.sync does (MmaLayout in device/fragment.cuh). What changes from wmma:
-//   - ldmatrix loads a fragment: one instruction brings four matrices of 8 x 8 elements, of which each lane
-//     names one row of 16 bytes. So a tile may lie in shared memory in any order of such units;
-//   - the tiles are swizzled instead of padded. The 8 units of a line of 128 bytes change places by the
-//     line's number, so that a unit's column lies in all 32 banks:
+// Level 6 since sm_80, second step: a known fragment layout. wmma does not say which elements of a matrix a
+// lane holds; mma.sync does (MmaLayout in device/fragment.cuh). What changes from wmma:
+//   - ldmatrix loads a fragment: one instruction loads four matrices of 8 x 8 elements, and each lane gives
+//     the address of one row of 16 bytes. So the 16-byte units of a tile may have any order in shared memory;
+//   - the tiles are swizzled instead of padded. In a line of 128 bytes, the number of the line permutes the 8
+//     units, so that the units of a column are in all 32 banks:
 //
 //       line 0 | 0 1 2 3 4 5 6 7 |     cp.async writes the units of a line, ldmatrix reads 8 lines
 //       line 1 | 1 0 3 2 5 4 7 6 |     of one unit: neither has bank conflicts, and no space is lost
 //       line 2 | 2 3 0 1 6 7 4 5 |
 //
-// Block tile, warp tiles and stages are those of wmma. The loop is the plain one of cp_async: fragments are
-// loaded, then multiplied. mma_sync in fast/ is the kernel that level 6 takes. It spreads copies and loads
-// between the products (parts/line_tile.cuh), has wider tiles and shares the last ones, and reads operands in
-// any direction; here an operand that does not run along k is copied first. The plain loop is slower than
-// wmma, too, whose row shares the main loop of mma_sync.
+// Block tile, warp tiles and stages are those of wmma. The loop is as simple as in cp_async: it loads
+// fragments, then multiplies them. Level 6 runs mma_sync (fast/). It distributes copies and loads between the
+// products (parts/line_tile.cuh), has wider tiles, shares the last ones, and reads operands in any layout;
+// here an operand that does not lie along k is copied first. The simple loop is also slower than wmma, whose
+// row uses the main loop of mma_sync.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/ldmatrix.cuh"
 #include "cuda/device/mma.cuh"
@@ -27,7 +27,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kTile = 128, kK = 64, kStages = 3;               // block tile 128 x 128, 64 of k a stage
+constexpr int kTile = 128, kK = 64, kStages = 3;               // block tile 128 x 128, 64 of k per stage
 constexpr int kWarpTile = 64, kWarpsM = 2, kThreads = 4 * 32;  // four warps of 64 x 64
 
 struct alignas(128) Shared {
@@ -42,7 +42,7 @@ struct Arguments {
   int tiles_m, tiles_n, steps;  // stages of a tile
 };
 
-// The block copies stage `step` of the lines from `first` on, zeros outside the operand.
+// The block copies stage `step` of the lines from `first` on, with zeros outside the operand.
 template <class T>
 __device__ __forceinline__ void copy_tile(unsigned char* tile, const RowsOperand<T>& from, int batch,
                                           int first, int step) {
@@ -69,13 +69,13 @@ __global__ void __launch_bounds__(kThreads, 2)
       copy_tile(shared->a[step % kStages], g.operands.a, place.batch, row0, step);
       copy_tile(shared->b[step % kStages], g.operands.b, place.batch, column0, step);
     }
-    commit_async_copies();  // an empty group too, so that the count of groups is the count of steps
+    commit_async_copies();  // even if it is empty, so that each step has a group
   };
 
   const int warp = warp_index(), lane = int(threadIdx.x) % 32;
   const int row = warp % kWarpsM * kWarpTile, column = warp / kWarpsM * kWarpTile;  // of the warp in the tile
-  // What a lane names of 16 lines and 32 bytes of k: its four matrices are in the order of the registers,
-  // down the lines first for A, along k first for B, where they are two fragments of 8 columns.
+  // The addresses of a lane in 16 lines and 32 bytes of k. The four matrices are in the order of the
+  // registers: for A down the lines first; for B along k first, where they are two fragments of 8 columns.
   const uint32_t lane_a = swizzled<Swizzle::bytes128>(uint32_t((row + lane % 16) * 128 + lane / 16 * 16));
   const uint32_t lane_b =
       swizzled<Swizzle::bytes128>(uint32_t((column + lane % 8 + lane / 16 * 8) * 128 + lane / 8 % 2 * 16));
@@ -85,10 +85,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   FASTGEMM_NO_UNROLL
   for (int step = 0; step < g.steps; ++step) {
     wait_async_copies<kStages - 2>();
-    __syncthreads();  // this stage is there for all, and the one before it has been read by all
+    __syncthreads();  // all threads have this stage, and have read the one before
     copy_stage(step + kStages - 1);
     FASTGEMM_UNROLL
-    for (uint32_t k = 0; k < 128; k += 32) {  // bytes: 16 elements an instruction
+    for (uint32_t k = 0; k < 128; k += 32) {  // bytes: 16 elements per instruction
       uint32_t a[4][4], b[4][4];
       FASTGEMM_UNROLL
       for (int i = 0; i < 4; ++i) {

@@ -1,15 +1,15 @@
 //   make sim KERNEL=wgmma ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, first step: tensor cores that read shared memory. What changes from level 5:
-//   - a warpgroup, four warps, multiplies 64 rows of A by 128 columns of B an instruction, 32 bytes of k at a
-//     time, asynchronously and straight from shared memory: no operand passes through registers, which hold
-//     sums alone;
-//   - the tensor memory accelerator brings tiles in rows of 128 bytes, permuted so that the tensor cores meet
-//     no bank conflicts, from any layout and with zeros beyond the edges: nothing is packed.
+//   - a warpgroup (four warps) multiplies 64 rows of A by 128 columns of B per instruction, 32 bytes of k at
+//     a time. It does so asynchronously and directly from shared memory: no operand passes through registers,
+//     which hold only sums;
+//   - the tensor memory accelerator loads tiles from any layout, with zeros beyond the edges, so nothing is
+//     packed. Rows of 128 bytes are permuted so that the tensor cores have no bank conflicts.
 //
-// Block tile 128 x 128, two warpgroups of 64 x 128. One thread asks for the copies of a stage as soon as the
-// block has multiplied what it held, while the products of the next one run. Three stages of 32 KB leave room
-// for two blocks on a multiprocessor: while one waits, the other multiplies.
+// The block tile is 128 x 128: two warpgroups of 64 x 128. As soon as the block has multiplied a stage, one
+// thread starts the copies of new data to it, while the products of the next stage run. Three stages of 32 KB
+// leave room for two blocks on a multiprocessor: while one waits, the other multiplies.
 #include "cuda/gemm/parts/tile_grid.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int stage = step % kStages;
     wait_phase(&shared->full[stage], uint32_t(step / kStages % 2));
     Stage::multiply(sum, shared->stage[stage], warpgroup, step > 0);
-    wgmma_wait<1>();  // this warpgroup's products of the stage before are done,
-    __syncthreads();  // and those of the other one
+    wgmma_wait<1>();  // the products of the stage before are complete,
+    __syncthreads();  // in both warpgroups
     const int next = step - 1 + kStages;
     if (threadIdx.x == 0 && step > 0 && next < p.steps) load(next);
   }

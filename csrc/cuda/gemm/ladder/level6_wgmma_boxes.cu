@@ -3,14 +3,14 @@
 // Level 6 on Hopper, fourth step: the hardware stores. What changes from wgmma_persistent: a warp writes its
 // finished sums, rounded, to a box of 16 rows x 128 bytes in shared memory, and the tensor memory accelerator
 // (TMA) stores the box to C (store_boxes() in parts/wgmma_tiles.cuh).
-//   - C is written in lines of 128 bytes: 64 sectors for 2 KB. A plain store of a warp fills 8 of the 32
-//     bytes of each sector that it touches, since a thread stores one element of 2 bytes at a time: the same
-//     2 KB take 32 requests of 8 sectors.
-//   - The last box of a tile is on its way while the next tile is multiplied.
+//   - C is written in lines of 128 bytes: 64 sectors for 2 KB. With plain stores a thread stores one element
+//     of 2 bytes at a time, so a warp fills only 8 of the 32 bytes of each sector: 2 KB take 32 requests of 8
+//     sectors.
+//   - The last box of a tile is stored while the next tile is multiplied.
 //
 // Tile, stages and the two blocks of a multiprocessor are those of wgmma_persistent. A warp has one box,
-// because two blocks have no room for more, and waits until the box is read before it writes the next part.
-// Results that the TMA cannot store, or with a c to be added (map_result()), take the plain way.
+// because two blocks leave no room for more. It waits until the box is read before it writes the next part.
+// If the TMA cannot store C, or if there is a c to add (map_result()), results are stored as before.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -1,11 +1,11 @@
 //   make sim KERNEL=wgmma_deep ARGS='--dtype bf16'
 //
-// Level 6 on Hopper, sixth step: more bytes on their way. What changes from wgmma_wide: the ring has four
-// stages instead of three. While one stage is multiplied, 144 KB are being copied instead of 96 KB, and while
-// the consumers store a tile, the producer fills four stages of the next one.
+// Level 6 on Hopper, sixth step: more bytes in flight. What changes from wgmma_wide: the ring has four stages
+// instead of three. While one stage is multiplied, 144 KB are being copied instead of 96 KB, and while the
+// consumers store a tile, the producer fills four stages of the next one.
 //
-// This step gains less than 1 %: a stage is multiplied in some 1,000 cycles, so that two stages in flight
-// already cover the latency of a copy. The fourth stage is there for wgmma_specialized, which stores a tile
+// This step gains less than 1 %: multiplying a stage takes about 1,000 cycles, so two stages in flight
+// already hide the latency of a copy. wgmma_specialized needs the fourth stage, because it stores a tile
 // between the products of the next one.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 

@@ -1,20 +1,21 @@
 //   make sim KERNEL=wgmma_fused ARGS='--dtype bf16'
 //
-// Level 6 on Hopper, beside wgmma_setmaxnreg: the epilogue of a layer in the kernel. All other rungs leave
-// activation(x W^T + bias) to a second kernel (parts/finish.cu). That pass costs a launch, and more traffic:
+// Level 6 on Hopper, beside wgmma_setmaxnreg: the epilogue of a layer in the kernel. For all other rungs, a
+// second kernel computes activation(x W^T + bias) (parts/finish.cu). That pass costs a launch, and more
+// traffic:
 //
 //   product, then a pass    sums to C in float32   C read in float32   results written in bfloat16
 //   here                                                               results written in bfloat16
 //
-// 10 bytes an element of C become 2, and the sums are rounded once either way. What changes from
+// 10 bytes per element of C become 2, and the sums are rounded once either way. What changes from
 // wgmma_setmaxnreg: when a tile is complete, each thread adds the bias to its sums and applies the activation
-// in registers (finish_tile()), and then stores them as before. The tensor cores wait meanwhile: gelu, of 14
-// instructions an element, takes some 5 % of a product with K = 4096. So fusion pays where K is short, or
-// where C is large beside the operands. A residual comes as the C that beta adds. Then sums are stored
+// in registers (finish_tile()), and then stores them as before. The tensor cores wait meanwhile: gelu takes
+// 14 instructions per element, about 5 % of a product with K = 4096. So fusion pays if K is short, or if C is
+// large compared with the operands. A residual is passed as the C that beta adds. Then sums are stored
 // element by element, because the TMA adds nothing.
 //
-// It applies the epilogue of layers whose operands lie along k and whose C lies by rows (fuses_in_fragments
-// in rules.h). Others come as plain products, and a pass follows.
+// It applies the epilogue if the operands lie along k and C is row-major (fuses_in_fragments in rules.h). In
+// other cases it computes the plain product, and a pass follows.
 #include "cuda/device/activation.cuh"
 #include "cuda/gemm/parts/wgmma_operand.cuh"
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
@@ -28,10 +29,10 @@ constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
 
 using Shared = WgmmaStep<kBM, kBN, kStages, kBlocks, 2>::Shared;
 
-// A thread's sums of a tile whose first column is `column`, of `columns` in C. Of every four sums two are
-// neighbours in a row of C, and the other two stand 8 rows below them: a pair of bias serves both. Pairs come
-// 8 columns apart and are loaded a few at a time, since each takes a register beside the 128 of the sums.
-// (finish_fragments() in parts/epilogue.cuh is the same for tiles of any width.)
+// `column` is the first column of the tile, and C has `columns`. Of every four sums of a thread two are
+// neighbours in a row of C, and the other two are 8 rows below them, so one pair of bias elements serves all
+// four. Pairs are 8 columns apart. They are loaded a few at a time, because each takes a register, and the
+// sums take 128. (finish_fragments() in parts/epilogue.cuh does this for tiles of any width.)
 template <class Out, class T>
 __device__ __forceinline__ void finish_tile(const Epilogue& e, float (&sum)[kBN / 2], int column,
                                             int columns) {
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 void gemm_wgmma_fused(const GemmProblem& problem, Context& context) {
   run_wgmma_step<kBM, kBN, float, Half, BFloat16>(
       problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
-        RowCopies copies;  // of a bias whose pairs cannot be read whole
+        RowCopies copies;  // of a bias whose pairs cannot be read as a whole
         const Epilogue epilogue = whole_pairs(problem.epilogue, p.gemm, copies, context);
         copies.launch({}, context);
         launch_tiles<gemm_wgmma_fused_kernel<T, a_major, b_major>>(

@@ -7,9 +7,9 @@
 //           sums -> box 1 -> TMA store ------------>            columns 64 to 127
 //                   wait until box 0 is read, sums -> box 0 -> TMA store ...
 //
-// The last boxes of a tile are on their way while the next tile is multiplied. This step gains less than 1 %
-// where K is large: with one box a warp waits three times a tile until the box is read, and a tile takes
-// 65,000 cycles at K = 4096.
+// The last boxes of a tile are stored while the next tile is multiplied. If K is large, this step gains less
+// than 1 %: with one box, a warp waits three times per tile until the box is read, and a tile takes 65,000
+// cycles at K = 4096.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -1,16 +1,17 @@
 //   make sim KERNEL=wgmma_persistent ARGS='--dtype bf16'
 //
-// Level 6 on Hopper, third step: blocks that stay. What changes from wgmma_ring:
-//   - the two blocks of a multiprocessor compute tile after tile, and barriers are set up once. The ring does
-//     not stop between tiles: the producer fills stages of the next one while the consumers store this one.
+// Level 6 on Hopper, third step: persistent blocks. What changes from wgmma_ring:
+//   - the two blocks of a multiprocessor compute tile after tile, and initialize their barriers once. The
+//     ring does not stop between tiles: the producer fills stages of the next tile while the consumers store
+//     this one.
 //
 //       producer   | copies tile 0 | copies tile 1    | copies tile 2 ...
 //       consumers     | multiply 0    | store 0 | multiply 1    | store 1 | ...
 //
-//   - tiles come in bands of 16 tile rows (parts/tile_order.cuh): those under way at a time read about as
-//     many rows of A as columns of B, and find most of them in L2.
+//   - tiles are computed in bands of 16 tile rows (parts/tile_order.cuh): the tiles that are computed at the
+//     same time read about as many rows of A as columns of B, and find most of them in L2.
 //
-// What is left: a block's tensor cores wait while its sums are stored.
+// What is left: the tensor cores do nothing for a block while it stores its sums.
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 

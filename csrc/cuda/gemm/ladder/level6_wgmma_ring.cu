@@ -1,17 +1,16 @@
 //   make sim KERNEL=wgmma_ring ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, second step: warps with roles. What changes from wgmma:
-//   - one producer warp does nothing but ask for copies, a ring of three stages ahead, and two consumer
-//     warpgroups do nothing but multiply. Each stage has two barriers in shared memory: `full` counts the
-//     bytes that the tensor memory accelerator has brought, `empty` the consumer warps that have read them.
-//     So no warp waits for the whole block: the main loop has no __syncthreads().
+//   - one producer warp only asks for copies, a ring of three stages ahead, and two consumer warpgroups only
+//     multiply. Each stage has two barriers in shared memory: `full` counts the bytes that the tensor memory
+//     accelerator has copied, `empty` the consumer warps that have read the stage. So no warp waits for the
+//     whole block: the main loop has no __syncthreads().
 //
 //       producer:   wait empty[s]  ->  expect bytes, TMA into stage s  ->  s + 1
 //       consumers:  wait full[s]   ->  wgmma from stage s  ->  arrive at empty[s - 1]  ->  s + 1
 //
-// Tile, stages and the two blocks a multiprocessor are those of wgmma, so that roles are all that differs.
-// What is left: a block computes one tile; while it begins and while it stores, only the other block
-// multiplies.
+// Tile, stages and the two blocks per multiprocessor are those of wgmma, so only the roles differ. What is
+// left: a block computes one tile. While it starts and while it stores, only the other block multiplies.
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
@@ -54,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for (int step = 0; step < p.steps; ++step, at.advance()) {
     wait_phase(&shared->full[at.stage], at.phase);
     Stage::multiply(sum, shared->stage[at.stage], warpgroup, step > 0);
-    wgmma_wait<1>();  // the products of the stage before are done: the producer may fill it again
+    wgmma_wait<1>();  // the stage before is multiplied: the producer may fill it again
     if (step > 0 && threadIdx.x % 32 == 0) arrive(before);
     before = &shared->empty[at.stage];
   }

@@ -1,16 +1,16 @@
 //   make sim KERNEL=wgmma_setmaxnreg ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, eighth step: registers where they are needed. What changes from wgmma_overlapped: the
-// producer warp is one of a warpgroup, four warps, which gives up registers (setmaxnreg) for the consumers to
-// claim.
+// producer warp belongs to a warpgroup of four warps. They release registers (setmaxnreg), and the consumers
+// claim them.
 //
-//   wgmma_overlapped    9 warps of 168 registers, the producer, which needs few, among them
+//   wgmma_overlapped    9 warps with 168 registers each; the producer needs few of them
 //   here               12 warps begin with 168; then 8 consumers have 232, and the 4 others 40
 //
-// This step gains nothing: 64 x 256 sums take 128 registers of a thread, for which 168 are just enough. It is
-// there because wgmma_specialized needs it, which keeps a rounded tile in another 64 registers and stores it
-// between the products of the next one, also where the TMA cannot (map_result()). It gives the other three
-// warps of the producer's warpgroup work, too, and cuts the tiles of the last wave.
+// This step gains nothing: 64 x 256 sums take 128 registers per thread, for which 168 are just enough. But
+// wgmma_specialized needs it: it keeps a rounded tile in another 64 registers and stores it between the
+// products of the next one, even if the TMA cannot store it (map_result()). It also gives work to the other
+// three warps of the producer's warpgroup, and divides the tiles of the last wave.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

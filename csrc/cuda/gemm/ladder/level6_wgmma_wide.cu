@@ -2,13 +2,13 @@
 //
 // Level 6 on Hopper, fifth step: wider tiles. What changes from wgmma_boxes: the block tile is 128 x 256, and
 // one wgmma multiplies 64 x 256 sums.
-//   - A tile's rows of A are used for 256 columns instead of 128. A stage of 48 KB serves as many products as
-//     two stages of 32 KB did: a quarter less is copied for each product.
-//   - The tensor cores read an operand from shared memory for each instruction: 64 rows of A and 256 columns
-//     of B, where two instructions of 128 columns read the rows twice.
+//   - A tile's rows of A are used for 256 columns instead of 128. One stage of 48 KB has as many products as
+//     two stages of 32 KB had, so a quarter fewer bytes are copied per product.
+//   - Each instruction reads its operands from shared memory: 64 rows of A and 256 columns of B. Two
+//     instructions of 128 columns would read the rows of A twice.
 //
-// 64 x 256 sums take 128 registers of a thread, so one block fits on a multiprocessor, and nothing multiplies
-// while it stores a tile. The next two steps use the shared memory that the second block had.
+// 64 x 256 sums take 128 registers per thread, so only one block fits on a multiprocessor, and nothing
+// multiplies while it stores a tile. The next two steps use the shared memory that the second block had.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

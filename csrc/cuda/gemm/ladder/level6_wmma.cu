@@ -1,15 +1,15 @@
 //   make sim KERNEL=wmma
 //
-// Level 6 since sm_80, first step: tensor cores through CUDA's own interface. What changes from level 5: a
-// warp multiplies 16 x 16 x 16 elements an instruction out of fragments whose inside it need not know, and
-// operands stay as narrow as they are in memory.
+// Level 6 since sm_80, first step: tensor cores through CUDA's own interface. What changes from level 5: one
+// instruction of a warp multiplies 16 x 16 x 16 elements. Their layout in the fragments need not be known,
+// and operands stay as narrow as in memory.
 //
-// Block tile 128 x 128, four warps of 64 x 64, so that a fragment from shared memory is used four times; two
-// blocks on a multiprocessor, each busy while the other waits. Lines of 128 bytes are padded by 16, or 8
-// lines of one column would share their banks. cp.async fills two of three stages while the third is
-// multiplied, and fragments are loaded a step of k ahead: that loop is also mma_sync's (parts/line_tile.cuh).
-// Where a block has no 108 KB there are two stages. float64, with sums of twice the registers, has half
-// tiles.
+// The block tile is 128 x 128: four warps of 64 x 64, so that a fragment from shared memory is used four
+// times. Two blocks fit on a multiprocessor, and one works while the other waits. Lines of 128 bytes are
+// padded by 16 bytes. Otherwise 8 lines of one column would be in the same banks. cp.async fills two of three
+// stages while the third is multiplied, and fragments are loaded one step of k ahead; mma_sync has the same
+// loop (parts/line_tile.cuh). If a block cannot have 108 KB, there are two stages. float64 has half tiles,
+// because its sums take twice the registers.
 #include "cuda/device/wmma.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"
@@ -44,7 +44,8 @@ struct WarpProduct {
     }
   }
 
-  // A step's fragments, in kM parts: those of B, which all rows need, in the first half of them.
+  // Loads part `part` of kM of a step's fragments. Those of B, which all rows need, are in the first half of
+  // the parts.
   __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
     FASTGEMM_UNROLL
     for (int j = 2 * part; j < 2 * part + 2 && j < kN; ++j)

@@ -1,11 +1,11 @@
 //   make sim KERNEL=double_buffer_sync
 //
-// Pitfall: double buffering by hand. Level 4's kernel with two pairs of panels: while a block computes on
-// one, the loads of the next are in flight, and without asynchronous copies a load in flight needs a
-// register. With panels of 32 k that takes 32, and another 16 hold the values of the next k, read ahead of
-// their use. Beside 64 sums those are too many for 2 blocks an SM, 128 registers a thread: nvcc spills. With
-// 1 block nothing covers the barriers. The result is right; the row takes float32. docs/pitfalls.md has the
-// counts.
+// Pitfall: double buffering by hand. This is level 4's kernel with two pairs of panels: while a block
+// computes with one, the loads of the next are in flight. Without asynchronous copies, each load in flight
+// needs a register. With panels of 32 k these are 32 registers, and 16 more hold the values of the next k,
+// which are read in advance. Together with 64 sums this is too much for 2 blocks per SM with 128 registers
+// per thread: nvcc spills. With 1 block, nothing hides the time at barriers. The result is correct; the row
+// takes float32. docs/pitfalls.md has the counts.
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
 

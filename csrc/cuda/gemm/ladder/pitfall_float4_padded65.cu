@@ -1,11 +1,11 @@
 //   make sim KERNEL=float4_padded65
 //
-// Pitfall: float4 from rows of 65 words. One word of padding cures level 3's conflicts, so it is kept when
-// the reads become float4: but of rows of 65 words only every fourth begins at a 16-byte boundary, and in the
-// others nvcc has to take the vector apart: 3.5 shared reads a k step instead of 2. The result is right; the
-// row takes float32. docs/pitfalls.md has the counts.
+// Pitfall: float4 from rows of 65 words. One word of padding avoids level 3's conflicts, so it was kept when
+// the reads became float4. But only every fourth row of 65 words begins at a 16-byte boundary. In the others
+// nvcc must split the vector: 3.5 shared reads per k step instead of 2. The result is correct; the row takes
+// float32. docs/pitfalls.md has the counts.
 //
-// The companion float4_padded68 pads by a whole vector and differs in nothing else.
+// The companion float4_padded68 differs only in its padding, which is a whole vector.
 #include "cuda/gemm/parts/thread_tile.cuh"
 #include "cuda/gemm/parts/tile.cuh"
 

@@ -1,8 +1,8 @@
 // Applies the epilogue of a product in a separate pass (core/epilogue_pass.h), after kernels that do not
 // apply it.
-#include <algorithm>
 
 #include "core/epilogue_pass.h"
+#include "core/min_max.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/numeric.cuh"
 

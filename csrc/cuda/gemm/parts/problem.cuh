@@ -5,8 +5,7 @@
 //     or by columns             (C^T = B^T A^T where it lay by columns)
 #pragma once
 
-#include <algorithm>
-
+#include "core/min_max.h"
 #include "cuda/device/dispatch.cuh"
 #include "cuda/device/launch.cuh"
 

@@ -7,9 +7,9 @@
 //   those of the copy at lines:      |#### row_bytes ####|.....|#### row_bytes ####|.....|
 #pragma once
 
-#include <algorithm>
 #include <span>
 
+#include "core/min_max.h"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/copied_operand.cuh"
 

@@ -16,9 +16,9 @@
 // and ends with the one that it finishes for others. So the sums that it needs were stored long before.
 #pragma once
 
-#include <algorithm>
 #include <span>
 
+#include "core/min_max.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/tile_order.cuh"

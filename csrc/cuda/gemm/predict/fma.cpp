@@ -78,8 +78,8 @@ Counts count_narrow(const GemmProblem& p, const Gpu& gpu) {
   c.written = (f.result_bytes + f.c_bytes) / gpu.bandwidth;
   c.slower = plan.microseconds * 1980 * cycle;  // in cycles of an H200
   c.unaligned = along_k || along_rows ? 0 : c.tiles_busiest;
-  // If neighbouring threads are neighbours along k but the narrow side does not lie along k, each of them
-  // reads a sector of it.
+  // If neighbouring threads are neighbours along k but the narrow side does not lie along k, each thread
+  // reads a sector of its own from that side.
   const double rows = double(plan.threads_rows * thread.rows() + thread.narrow);
   const bool lines_k = shape.lines_along_k(reads);
   const double sectors = lines_k && !f.b.along_k ? 32.0 / f.size * thread.narrow / rows : 0;

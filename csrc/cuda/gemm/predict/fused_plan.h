@@ -51,8 +51,8 @@ inline SplitChoice choose_fused_splits(int64_t tiles, int64_t steps, int64_t slo
   SplitChoice best{1, time(1)};
   const int64_t most = std::min(steps / kLeastSteps, (kMostWaves * slots - 1) / tiles + 1);
   for (int64_t first = 2; first <= most;) {
-    // For a given number of waves the most blocks have the shortest parts of k. The fewest blocks with parts
-    // as short are as fast.
+    // For a given number of waves, the parts of k are shortest with the most blocks. Of the numbers of blocks
+    // with equally short parts, the smallest is taken, because it is as fast.
     const int64_t last = std::min(most, ceil_div(tiles * first, slots) * slots / tiles);
     const int64_t splits = ceil_div(steps, ceil_div(steps, last));
     if (const double t = time(splits); t < best.time) best = {int(splits), t};
@@ -80,7 +80,7 @@ inline FusedPlan plan_fused(int64_t batch, int64_t rows, int64_t columns, int64_
   if (columns <= 16) return plan({128, 16});
   if (columns <= 32) return plan({128, 32});
   const FusedPlan wide = plan({128, 64});
-  // Narrower tiles, where wide ones would leave half of each multiprocessor idle.
+  // Narrower tiles are better if wide ones would leave half of each multiprocessor idle.
   if (tiles_of(wide.tile) <= gpu.multiprocessors && wide.splits.count == 1) return plan({128, 32});
   if (!gpu.wgmma) return wide;
   const FusedPlan tall = plan({256, 64});

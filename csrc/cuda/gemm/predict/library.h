@@ -35,7 +35,8 @@ Knowledge knowledge_of(const Gpu&);
 // The seconds that the library takes for a product. Where it was not measured, this is a lower limit, from
 // the rate of the units that it has to use and the bandwidth of memory.
 double library_seconds(const GemmProblem&, const Gpu&);
-// What level=None compares with own kernels: in 16 bits a little more.
+// The library's time that level=None compares with own kernels. In 16 bits it is a little longer than
+// predicted.
 double library_to_beat(const GemmProblem&, const Gpu&);
 
 }  // namespace fastgemm::predict

@@ -10,8 +10,8 @@ namespace fastgemm::plans {
 inline constexpr int kNarrowThreads = 256;
 inline constexpr int64_t kMostNarrowPart = 1 << 30;  // the most values of k for a block
 
-// What one load of the wide side X reads: one element; neighbours along k, also of the narrow side Y; or
-// neighbouring rows.
+// What one load of the wide side X reads: one element; neighbours along k (loads of the narrow side Y then
+// read them, too); or neighbouring rows.
 enum class Reads : uint8_t { elements, along_k, along_rows };
 // The elements of a load of a thread that has one row of Y.
 constexpr int narrow_load(int element_bytes) { return std::min(16 / element_bytes, 8); }

@@ -5,7 +5,6 @@
 // `narrow` and bf16x6_fused.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -13,6 +12,7 @@
 #include <span>
 
 #include "core/gpu.h"
+#include "core/min_max.h"
 
 namespace fastgemm::plans {
 
@@ -212,8 +212,8 @@ inline int64_t specialized_tiles(int64_t batch, int64_t rows, int64_t columns, i
   return batch * squares * (squares + 1) / 2 * in_row * in_column;
 }
 
-// The width of tiles with which the busiest block is done first. If the TMA cannot store C (!in_boxes), warps
-// store it, and the end of a tile waits for them however few columns it has. Then narrow tiles gain less.
+// The width of tiles with which the busiest block finishes earliest. If the TMA cannot store C (!in_boxes),
+// warps store it, and each tile waits for them at its end, even a narrow one. Then narrow tiles gain less.
 inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int element_bytes, bool in_boxes,
                                int64_t processors, bool lower = false) {
   struct Width {
@@ -233,7 +233,7 @@ inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int
   }
   return best;
 }
-// The stages of a tile: at least a chunk, because the TMA returns zeros beyond k.
+// The stages of a tile: at least one chunk. The TMA returns zeros beyond k.
 inline int specialized_stages(int64_t k, int element_bytes) {
   return int(std::max<int64_t>(ceil_div(k, 128 / element_bytes), kChunk));
 }
@@ -345,8 +345,8 @@ inline double plane_time(int64_t batch, int64_t m, int64_t n, int64_t k, int til
   const double shared = w.whole_tiles < tiles ? double(w.share + (w.longer > 0)) + kHandOver : 0;
   return (whole + shared) * (tile_n == kNarrowPlanes ? scheme.narrow_time : 1);
 }
-// Whether narrow tiles are predicted to be faster. With `shares` blocks share the tiles of the last waves;
-// otherwise the time is that of whole waves.
+// Whether narrow tiles are predicted to be faster. If `shares`, blocks share the tiles of the last waves.
+// Otherwise the time is that of whole waves.
 inline bool narrow_planes_win(int64_t batch, int64_t m, int64_t n, int64_t k, const PlaneScheme& scheme,
                               int64_t processors, bool shares = true) {
   if (!shares) {

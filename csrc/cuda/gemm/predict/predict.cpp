@@ -43,7 +43,7 @@ struct KeyHash {
     return size_t(k.gpu * 31 + uint64_t(k.row) * 8 + uint64_t(k.type));
   }
 };
-// The type whose constants a type uses if it was not measured itself: one whose kernels do the same work. The
+// A type that was not measured uses the constants of this type, whose kernels do the same work. The
 // differences are in the counts.
 constexpr DType measured_as(Row row, DType type) {
   if (row == Row::crt) return type == DType::i64 ? DType::f64 : type;  // both have two words for each element
@@ -53,8 +53,8 @@ constexpr DType measured_as(Row row, DType type) {
   return is_integer(type) && type != DType::i8 ? DType::i32 : type;
 }
 
-// The row whose constants a row uses if it was not measured itself: one that does the same work. The
-// differences are in the counts.
+// A row that was not measured uses the constants of this row, which does the same work. The differences are
+// in the counts.
 constexpr Row measured_as(Row row) { return row == Row::int16x4 ? Row::int8x10 : row; }
 
 // The constants that were fitted at run time.
@@ -132,8 +132,8 @@ double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu)
   const auto own = fitted_here(row, p.type, gpu), costs = own ? own : costs_of(row, p.type, gpu);
   if (!costs) return std::numeric_limits<double>::infinity();
   const Counts counts = count(p, gpu);
-  // Constants that were fitted on one GPU cannot separate work that its multiply-adds limit from work that
-  // only grows with them. So on a GPU with a lower peak, a prediction must not fall below the time of the
+  // A fit on one GPU cannot tell whether the multiply-adds limit a time, or whether the time only grows with
+  // their number. So on a GPU with a lower peak, a prediction must not be less than the time of the
   // multiply-adds at that peak.
   const double least = own ? 0 : least_of_memory(row, p, gpu);
   return (is_half ? kOfTriangle : 1.0) * std::max({sum_of(counts, *costs), counts.all, least});

@@ -2,8 +2,7 @@
 // load, and the copies made first.
 #pragma once
 
-#include <algorithm>
-
+#include "core/min_max.h"
 #include "cuda/gemm/predict/counts.h"
 #include "cuda/gemm/predict/plans.h"
 
