@@ -23,7 +23,7 @@
 #include "cuda/available.h"
 #include "cuda/gemm/fast/decode.cuh"
 #include "cuda/gemm/launchers.h"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/launch_row.h"
 #include "cuda/gemm/parts/main_loop.cuh"
 #include "cuda/gemm/predict/plans.h"

@@ -3,13 +3,13 @@
 //   - the large operand provides the 64 rows of wgmma, whether it is A or B (C^T = B^T A^T); the skinny
 //     operand is padded to 16, 32 or 64 columns;
 //   - most multiprocessors read until the end: either tiles are narrow enough for each of them to have one,
-//     or blocks share k (fast/skinny_sums.cuh);
+//     or blocks share k (parts/schedules/shares.cuh);
 //   - what counts is bytes in flight, not reuse: 64 or 80 KB of the large operand are requested before
 //     anything else is done;
 //   - the large operand is loaded evict-first. If the kernel before left L2 full of modified lines, these
 //     lines stay there, and most of their write-back does not compete with the product's loads;
 //   - rows that begin at any address are not copied first: 8 warps of the block load them
-//     (parts/unaligned_tile.cuh).
+//     (parts/sources/unaligned_tile.cuh).
 //
 // On GPUs other than Hopper the same tiles are multiplied by mma.sync (fast/skinny_portable.cuh).
 //
@@ -20,7 +20,7 @@
 #include "cuda/gemm/fast/skinny_sums.cuh"
 #include "cuda/gemm/parts/overlaps.cuh"
 #include "cuda/gemm/parts/ring.cuh"
-#include "cuda/gemm/parts/unaligned_tile.cuh"
+#include "cuda/gemm/parts/sources/unaligned_tile.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
 #include "cuda/gemm/predict/plans.h"
 
@@ -49,7 +49,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
   RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
   int requested = 0;
   grid_dependency_wait();
-  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
+  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
     const SkinnyPlace<S> place(part.tile, g);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
   UnitCopy<T, B, S::kUnitThreads> skinny(thread);
   RingPosition<S::kStages> at{0, 1};
   grid_dependency_wait();
-  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
+  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
     const SkinnyPlace<S> place(part.tile, g);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
@@ -95,7 +95,7 @@ template <class S, int COLUMNS, class Products, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const SkinnyArguments<T>& g, int warp) {
   WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
   Accumulator<T> sum[COLUMNS / 2];  // (64, COLUMNS) per warpgroup, 16 rows per warp
-  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
+  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) consumer.multiply(sum, step > part.first, [] {});
     consumer.finish(sum);

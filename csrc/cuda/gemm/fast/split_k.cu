@@ -1,7 +1,7 @@
 // Level 6 for products of few tiles with a long k: split-K. What changes from wgmma_specialized and mma_sync:
 //   - k is cut into parts, and each block computes one part of one tile;
 //   - no block waits for another: partial sums go to the workspace as matrices, and a second kernel adds them
-//     (parts/split_k.cuh). On Hopper that kernel starts early, by programmatic dependent launch;
+//     (parts/schedules/split_k.cuh). On Hopper that kernel starts early, by programmatic dependent launch;
 //   - a block stores nothing before its last product. So with wgmma no registers have to move between
 //     warpgroups (setmaxnreg), and the first copies are issued before the block's first barrier.
 // Without wgmma the main loop is that of mma_sync (parts/line_tile.cuh), with tiles of the same size.
@@ -10,7 +10,7 @@
 // twice as many bytes. Clusters whose blocks add their sums among themselves are slower, too.
 #include "cuda/available.h"
 #include "cuda/gemm/parts/main_loop.cuh"
-#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"

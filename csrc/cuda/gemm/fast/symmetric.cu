@@ -3,11 +3,11 @@
 // kernels (predict/symmetric.h):
 //
 //   - on Hopper wgmma_specialized, bf16x6 and crt have kernels that compute only the tiles of a triangle
-//     (parts/lower_triangle.cuh), in one launch;
+//     (parts/schedules/lower_triangle.cuh), in one launch;
 //   - for everything else the triangle is cut into blocks, which any row can compute (core/triangle.h).
 //
 // wgmma_specialized stores its tiles of 16-bit results twice, the second time transposed
-// (parts/mirrored_store.cuh). After the other kernels a last pass copies one triangle to the other
+// (parts/stores/mirrored_store.cuh). After the other kernels a last pass copies one triangle to the other
 // (parts/mirror.cu). In both cases the result is exactly symmetric.
 #include "core/gpu.h"
 #include "core/mirror.h"

@@ -1,16 +1,16 @@
 // Level 6 on Hopper at full speed. What changes from wgmma_setmaxnreg (ladder/):
 //   - a finished tile is rounded and kept in registers, and is stored asynchronously between the first
-//     products of the next tile (parts/box_store.cuh);
-//   - stream-K shares the tiles of the last wave evenly where that pays (parts/chunks.cuh);
-//   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh),
-//     which wgmma allows for its left operand: A, or B in C^T = B^T A^T. If both operands are such, the
-//     smaller one is copied;
+//     products of the next tile (parts/stores/box_store.cuh);
+//   - stream-K shares the tiles of the last wave evenly where that pays (parts/schedules/chunks.cuh);
+//   - tf32 and int8 operands with m or n along rows are multiplied from registers
+//     (parts/sources/fragments.cuh), which wgmma allows for its left operand: A, or B in C^T = B^T A^T. If
+//     both operands are such, the smaller one is copied;
 //   - with beta, boxes of c go through the ring like operands, which hides their latency;
 //   - signed and unsigned bytes are both copied as int8, and multiplied by the instruction for the signs of A
 //     and B;
 //   - where rows of A, B or c do not begin at multiples of 16 bytes, one launch before copies them
-//     (parts/row_copies.cuh). Where rows of C do not, the three other warps of the producer's warpgroup store
-//     the boxes.
+//     (parts/sources/row_copies.cuh). Where rows of C do not, the three other warps of the producer's
+//     warpgroup store the boxes.
 //
 // Separate kernels (Fusing<Shape>) apply the epilogue of a layer (bias, activation) to the sums in registers
 // before they are stored.
@@ -19,14 +19,15 @@
 // scarce. The compiler keeps it there only if no branch of the main loop depends on the length of a part.
 // Hence work is counted in chunks of at least four stages. From 4096 on the tensor cores are busy nearly all
 // the time, and power is the limit (docs/tensor_cores.md).
-#include "cuda/gemm/parts/box_store.cuh"
-#include "cuda/gemm/parts/boxes.cuh"
-#include "cuda/gemm/parts/chunks.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/schedules/chunks.cuh"
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/storage_element.cuh"
+#include "cuda/gemm/parts/stores/box_rows.cuh"
+#include "cuda/gemm/parts/stores/box_store.cuh"
+#include "cuda/gemm/parts/stores/boxes.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {

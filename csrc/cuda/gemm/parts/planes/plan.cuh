@@ -8,10 +8,10 @@
 //                                          (sums + ...)
 #pragma once
 
-#include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/planes/pace.cuh"
 #include "cuda/gemm/parts/planes/shape.cuh"
 #include "cuda/gemm/parts/reused_workspace.cuh"
+#include "cuda/gemm/parts/schedules/chunks.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 

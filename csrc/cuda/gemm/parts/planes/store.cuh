@@ -8,11 +8,11 @@
 #pragma once
 
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/parts/chunks.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/planes/cut.cuh"
 #include "cuda/gemm/parts/planes/scheme.cuh"
 #include "cuda/gemm/parts/planes/shape.cuh"
+#include "cuda/gemm/parts/schedules/chunks.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 

@@ -8,8 +8,8 @@
 
 #include <numeric>
 
-#include "cuda/gemm/parts/lower_triangle.cuh"
-#include "cuda/gemm/parts/stream_k.cuh"
+#include "cuda/gemm/parts/schedules/lower_triangle.cuh"
+#include "cuda/gemm/parts/schedules/stream_k.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

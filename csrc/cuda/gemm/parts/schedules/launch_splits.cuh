@@ -3,7 +3,7 @@
 // `result`, with `columns` elements per row. `result` is C without splits, and the workspace with splits.
 #pragma once
 
-#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
