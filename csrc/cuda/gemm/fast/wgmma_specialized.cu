@@ -20,14 +20,13 @@
 // Hence work is counted in chunks of at least four stages. From 4096 on the tensor cores are busy nearly all
 // the time, and power is the limit (docs/tensor_cores.md).
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
-#include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/main_loop.cuh"
 #include "cuda/gemm/parts/schedules/chunks.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/storage_element.cuh"
 #include "cuda/gemm/parts/stores/box_rows.cuh"
 #include "cuda/gemm/parts/stores/box_store.cuh"
 #include "cuda/gemm/parts/stores/boxes.cuh"
-#include "cuda/gemm/parts/wgmma_consumer.cuh"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -119,30 +118,24 @@ template <class S, class A, class B, bool transposed, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
                                         Parts parts) {
   const bool elected = elect_one();
-  RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
+  StageProducer<S::kStages, S::kStageBytes, A, B> producer(shared.stage[0], shared.ring, maps.a, maps.b);
   Part part;
   while (parts.next(part)) {
     const TileOrigin<S> place(part.tile, g.schedule);
     if (is_skipped(place, g)) continue;
-    const int first = part.first * kChunk, end = first + g.schedule.stages_of(part);
-    FASTGEMM_NO_UNROLL
-    for (int step = first; step < end; ++step) {
-      shared.ring.fill(at, elected, A::kBytes + B::kBytes, [&](int stage, Barrier* full) {
-        unsigned char* const to = shared.stage[stage];
-        A::load(to, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
-        B::load(to + A::kBytes, &maps.b, full, place.column, step * B::kK, place.batch * g.batch_b);
-      });
-    }
+    const int first = part.first * kChunk;
+    producer.fill({place.row, place.column, place.batch * g.batch_a, place.batch * g.batch_b}, first,
+                  first + g.schedule.stages_of(part), elected);
     if (!g.adds || part.end != g.schedule.work.steps) continue;
     constexpr int kBoxes = 2 * S::kConsumerWarps;
     static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
     FASTGEMM_NO_UNROLL
     for (int first_box = 0; first_box < S::kN * g.out_bytes / 128; first_box += 2) {
-      shared.ring.fill(at, elected, kBoxes * kBoxBytes, [&](int stage, Barrier* full) {
+      producer.fill_next(elected, kBoxes * kBoxBytes, [&](unsigned char* to, Barrier* full) {
         FASTGEMM_NO_UNROLL
         for (int i = 0; i < kBoxes; ++i) {
           const RowsPlace from = place_of_box<transposed>(place, i / 2, first_box + i % 2, g.out_bytes);
-          load_box(shared.stage[stage] + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
+          load_box(to + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
         }
       });
     }
