@@ -19,9 +19,8 @@
 #include "cuda/gemm/fast/skinny_portable.cuh"
 #include "cuda/gemm/fast/skinny_sums.cuh"
 #include "cuda/gemm/parts/overlaps.cuh"
-#include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/sources/unaligned_tile.cuh"
-#include "cuda/gemm/parts/wgmma_consumer.cuh"
+#include "cuda/gemm/parts/wgmma_kernel.cuh"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -34,47 +33,34 @@ struct Maps {
   TensorMap large, skinny;
 };
 
-// A barrier of the consumer warps and the producer warp.
-template <class S>
-__device__ __forceinline__ void sync_roles() {
-  named_barrier(1, S::kConsumerThreads + 32);
-}
+template <class S, class T>
+struct Schedule {
+  const SkinnyArguments<T>& g;
 
-// The producer warp: one thread issues the TMA copies. It joins the barrier only when the ring is full: the
-// first copies matter more than an early start of the consumers.
-template <class S, class A, class B, class T>
-__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
-                                        const SkinnyArguments<T>& g) {
-  const bool elected = elect_one();
-  RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
-  int requested = 0;
-  grid_dependency_wait();
-  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
+  template <class Body>
+  __device__ __forceinline__ void each_part(Body&& body) const {
+    g.shares.each_part(int(blockIdx.x), body);
+  }
+  __device__ __forceinline__ StageOrigin origin(const Part& part) const {
     const SkinnyPlace<S> place(part.tile, g);
-    FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) {
-      if (requested++ == S::kStages) sync_roles<S>();
-      shared.ring.fill(at, elected, A::kBytes + g.skinny_rows * 128, [&](int stage, Barrier* full) {
-        unsigned char* const to = shared.stage[stage];
-        A::template load<true>(to, &maps.large, full, place.row, step * A::kK, place.batch * g.batch_large);
-        B::load(to + A::kBytes, &maps.skinny, full, place.column, step * B::kK, place.batch * g.batch_skinny);
-      });
-    }
-  });
-  if (requested <= S::kStages) sync_roles<S>();
-}
+    return {place.row, place.column, place.batch * g.batch_large, place.batch * g.batch_skinny};
+  }
+};
 
 // The producer warps for operands that the TMA cannot read. All their threads load units of 16 bytes, and
 // load a stage's units before the stage is free. Each thread arrives for itself, because compute-sanitizer
 // does not see that __syncwarp() orders the lanes' writes before an arrival by one lane for all.
-template <class S, class A, class B, class T>
-__device__ __forceinline__ void produce_units(typename S::Shared& shared, const SkinnyArguments<T>& g) {
+template <class S, class Source, class T>
+__device__ __forceinline__ void produce_units(typename S::Shared& shared, const Schedule<S, T>& schedule) {
+  using A = typename Source::X;
+  using B = typename Source::Y;
+  const SkinnyArguments<T>& g = schedule.g;
   const int thread = int(threadIdx.x) - S::kConsumerThreads;
   UnitCopy<T, A, S::kUnitThreads> large(thread);
   UnitCopy<T, B, S::kUnitThreads> skinny(thread);
   RingPosition<S::kStages> at{0, 1};
   grid_dependency_wait();
-  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
+  schedule.each_part([&](const Part& part) {
     const SkinnyPlace<S> place(part.tile, g);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
@@ -90,56 +76,41 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
   });
 }
 
-// The consumer warps, with COLUMNS columns of the skinny operand.
-template <class S, int COLUMNS, class Products, class T>
-__device__ __forceinline__ void consume(typename S::Shared& shared, const SkinnyArguments<T>& g, int warp) {
-  WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Accumulator<T> sum[COLUMNS / 2];  // (64, COLUMNS) per warpgroup, 16 rows per warp
-  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
-    FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) consumer.multiply(sum, step > part.first, [] {});
-    consumer.finish(sum);
-    const SkinnyPlace<S> place(part.tile, g);
-    if (part.first == 0 && part.end == g.shares.steps)
-      store_tile<typename Products::Rows>(g, shared.slab[warp].word, sum, place, warp);
-    else
-      hand_over(g, sum, part, place);
-  });
-}
-
 template <class S, class T, Major large_major, Major skinny_major>
 __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
     gemm_skinny_kernel(const __grid_constant__ Maps maps, const __grid_constant__ SkinnyArguments<T> g) {
 #if FASTGEMM_SM90A
-  using A = OperandTile<T, large_major, S::kM>;
-  using B = OperandTile<T, skinny_major, S::kN>;
-  constexpr bool kRegisters = large_major == Major::mn && sizeof(T) != 2;
-  using Products = std::conditional_t<kRegisters, RegisterOperand<T, A, B>,
-                                      SharedOperands<T, A, B, large_major, skinny_major>>;
-  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  using Source = BoxSource<T, large_major, S::kM, Read::once, skinny_major, S::kN, Read::often>;
+  using Shared = typename S::Shared;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
+  const Schedule<S, T> schedule{g};
   const int warp = warp_index();
-  constexpr int kProducer = S::kConsumerThreads / 32;  // the first producer warp
-  if (warp == kProducer) {
-    if (elect_one()) {
-      shared->ring.init(g.by_units ? S::kUnitThreads : 1, kProducer);
-      fence_barrier_init();
-    }
-    __syncwarp();
-  }
+  constexpr int kProducer = Shared::kConsumerWarps;  // the first producer warp
+  if (warp == kProducer) init_ring(*shared, g.by_units ? S::kUnitThreads : 1);
   launch_dependents();
   if (S::kShares && g.by_units) {
     __syncthreads();
-    if (warp >= kProducer) return produce_units<S, A, B>(*shared, g);
+    if (warp >= kProducer) return produce_units<S, Source>(*shared, schedule);
   } else {
-    if (warp == kProducer) return produce<S, A, B>(*shared, maps, g);
-    sync_roles<S>();
+    const Source source{maps.large, maps.skinny, Source::X::kBytes + g.skinny_rows * 128};
+    if (warp == kProducer) return produce_parts(*shared, source, schedule);
+    meet<Shared>();
   }
+  const auto consume = [&]<int columns>() {  // of the skinny operand
+    consume_parts<Source, columns / 2>(*shared, schedule, warp, [&](const auto& sum, const Part& part) {
+      const SkinnyPlace<S> place(part.tile, g);
+      if (part.first == 0 && part.end == g.shares.steps)
+        store_tile<typename Source::Products::Rows>(g, shared->slab[warp].word, sum, place, warp);
+      else
+        hand_over(g, sum, part, place);
+    });
+  };
   if (g.skinny_rows == 16)
-    consume<S, 16, Products>(*shared, g, warp);
+    consume.template operator()<16>();
   else if (g.skinny_rows == 32)
-    consume<S, 32, Products>(*shared, g, warp);
+    consume.template operator()<32>();
   else
-    consume<S, 64, Products>(*shared, g, warp);
+    consume.template operator()<64>();
 #endif
 }
 

@@ -6,11 +6,11 @@
 // (parts/schedules/shares.cuh).
 #pragma once
 
-#include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/schedules/shares.cuh"
 #include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/stores/slab.cuh"
+#include "cuda/gemm/parts/wgmma_kernel.cuh"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -26,10 +26,8 @@ struct SkinnyShape {
   // 80 or 64 KB of the large operand are in flight: less was slower, and so was more.
   static constexpr int kStages = kShares ? 5 : 8;
 
-  struct Shared {
-    unsigned char stage[kStages][kStageBytes];  // (kM, 128 bytes) of the large operand, (kN, 128 bytes)
+  struct Shared : WgmmaShared<kStages, kStageBytes, kConsumerThreads / 32> {
     Slab<kN> slab[kConsumerThreads / 32];
-    RingBarriers<kStages> ring;
   };
   static_assert(sizeof(Shared) <= 227 << 10);
 
