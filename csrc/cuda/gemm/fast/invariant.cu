@@ -41,18 +41,13 @@ struct Shape {
   static_assert(sizeof(Shared) <= 227 << 10);
 };
 
-struct Maps {
-  TensorMap a, b;
-};
-
 template <class T>
 struct Arguments {
   Gemm<T> gemm;
   DecodeTiles tiles;
-  int stages;            // stages per tile
-  int batch_a, batch_b;  // 0 if the batch shares the operand
-  bool pairs;            // two neighbours in a row of C can be stored together
-  Epilogue epilogue;     // used by kernels that fuse it
+  int stages;         // stages per tile
+  bool pairs;         // two neighbours in a row of C can be stored together
+  Epilogue epilogue;  // used by kernels that fuse it
 };
 
 // Every part is a whole tile.
@@ -65,9 +60,8 @@ struct Schedule {
     for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x))
       body(Part{tile, 0, g.stages});
   }
-  __device__ __forceinline__ StageOrigin origin(const Part& part) const {
-    const auto at = g.tiles.template place_of<S::kN>(part.tile);
-    return {at.row, at.column, at.batch * g.batch_a, at.batch * g.batch_b};
+  __device__ __forceinline__ DecodeTiles::Place place(const Part& part) const {
+    return g.tiles.template place_of<S::kN>(part.tile);
   }
 };
 
@@ -116,7 +110,7 @@ __device__ __forceinline__ void store_sums(const Gemm<T>& g, const Epilogue& epi
 
 template <class S, class T, Major b_major>
 __global__ void __launch_bounds__(S::Shared::kThreads, 1)
-    decode_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
+    decode_kernel(const __grid_constant__ BoxMaps maps, const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
   using Source = BoxSource<E, Major::k, kRows, Read::often, b_major, S::kN, Read::once>;
@@ -124,9 +118,10 @@ __global__ void __launch_bounds__(S::Shared::kThreads, 1)
   FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   const int warp = warp_index();
   if (warp < Shared::kConsumerWarps) clear_rows(*shared, g.tiles.rows);
-  const Source source{maps.a, maps.b, g.tiles.rows * 128 + Source::Y::kBytes};
-  run_wgmma(*shared, source, Schedule<S, T>{g}, warp, [&](auto& sum, const Part& part) {
-    const auto place = g.tiles.template place_of<S::kN>(part.tile);
+  const Source source{maps, g.tiles.rows * 128 + Source::Y::kBytes};
+  const Schedule<S, T> schedule{g};
+  run_wgmma(*shared, source, schedule, warp, [&](auto& sum, const Part& part) {
+    const auto place = schedule.place(part);
     const Gemm<T> matrix = g.gemm.at_batch(place.batch);
     with_stored_type(matrix.result, [&]<class Out>() {
       store_sums<S, Out>(matrix, g.epilogue, sum, place.row, place.column, g.pairs);
@@ -144,16 +139,11 @@ void launch_decode(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
   copies.launch({}, context);
   const auto run = [&]<int N, Major b_major>() {
     const DecodeTiles tiles = decode_tiles(batch, g.m, g.n, N);
-    const Arguments<T> arguments{g,
-                                 tiles,
-                                 plans::specialized_stages(g.k, int(sizeof(T))),
-                                 a.batch_stride != 0,
-                                 b.batch_stride != 0,
-                                 stores_pairs(g.result, batch),
-                                 of_pairs};
+    const Arguments<T> arguments{g, tiles, plans::specialized_stages(g.k, int(sizeof(T))),
+                                 stores_pairs(g.result, batch), of_pairs};
     const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(Shape<N>::Shared::kThreads),
                             sizeof(typename Shape<N>::Shared), true};
-    const Maps maps{a.map(tiles.rows), b.map(N)};
+    const BoxMaps maps(a, tiles.rows, b, N);
     if constexpr (b_major == Major::k) {
       if (epilogue.asked())
         return launch<decode_kernel<Fusing<Shape<N>>, T, b_major>>("decode", shape, context)(maps, arguments);

@@ -29,10 +29,6 @@ namespace {
 using WideTile = SkinnyShape<128>;   // 5 stages
 using NarrowTile = SkinnyShape<64>;  // 8 stages
 
-struct Maps {
-  TensorMap large, skinny;
-};
-
 template <class S, class T>
 struct Schedule {
   const SkinnyArguments<T>& g;
@@ -41,10 +37,7 @@ struct Schedule {
   __device__ __forceinline__ void each_part(Body&& body) const {
     g.shares.each_part(int(blockIdx.x), body);
   }
-  __device__ __forceinline__ StageOrigin origin(const Part& part) const {
-    const SkinnyPlace<S> place(part.tile, g);
-    return {place.row, place.column, place.batch * g.batch_large, place.batch * g.batch_skinny};
-  }
+  __device__ __forceinline__ SkinnyPlace<S> place(const Part& part) const { return {part.tile, g}; }
 };
 
 // The producer warps for operands that the TMA cannot read. All their threads load units of 16 bytes, and
@@ -61,7 +54,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
   RingPosition<S::kStages> at{0, 1};
   grid_dependency_wait();
   schedule.each_part([&](const Part& part) {
-    const SkinnyPlace<S> place(part.tile, g);
+    const auto place = schedule.place(part);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
       large.load(g.large, place.row, step * A::kK, place.batch);
@@ -78,7 +71,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
 
 template <class S, class T, Major large_major, Major skinny_major>
 __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
-    gemm_skinny_kernel(const __grid_constant__ Maps maps, const __grid_constant__ SkinnyArguments<T> g) {
+    gemm_skinny_kernel(const __grid_constant__ BoxMaps maps, const __grid_constant__ SkinnyArguments<T> g) {
 #if FASTGEMM_SM90A
   using Source = BoxSource<T, large_major, S::kM, Read::once, skinny_major, S::kN, Read::often>;
   using Shared = typename S::Shared;
@@ -92,13 +85,13 @@ __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
     __syncthreads();
     if (warp >= kProducer) return produce_units<S, Source>(*shared, schedule);
   } else {
-    const Source source{maps.large, maps.skinny, Source::X::kBytes + g.skinny_rows * 128};
+    const Source source{maps, Source::X::kBytes + g.skinny_rows * 128};
     if (warp == kProducer) return produce_parts(*shared, source, schedule);
     meet<Shared>();
   }
   const auto consume = [&]<int columns>() {  // of the skinny operand
     consume_parts<Source, columns / 2>(*shared, schedule, warp, [&](const auto& sum, const Part& part) {
-      const SkinnyPlace<S> place(part.tile, g);
+      const auto place = schedule.place(part);
       if (part.first == 0 && part.end == g.shares.steps)
         store_tile<typename Source::Products::Rows>(g, shared->slab[warp].word, sum, place, warp);
       else
@@ -177,7 +170,6 @@ SkinnyArguments<T> arguments_of(const Gemm<T>& problem, const SkinnyOperands<T>&
   SkinnyArguments<T> g{problem, large, skinny, large_is_b, by_units};
   g.epilogue = epilogue;
   g.skinny_rows = skinny.major == Major::mn || skinny.side > 32 ? S::kN : skinny.side > 16 ? 32 : 16;
-  g.batch_large = large.batch_stride != 0, g.batch_skinny = skinny.batch_stride != 0;
   g.tiles_m = int(tiles.m), g.tiles_n = int(tiles.n);
   g.shares = {int(tiles.steps), int(units / blocks * unit), int(units % blocks), int(unit)};
   if (!tiles.whole)
@@ -199,7 +191,7 @@ template <class S, class T>
 void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const plans::SkinnyTiles& tiles,
                   const Epilogue& epilogue, Context& context) {
   const SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, epilogue, context);
-  const Maps maps = o.by_units ? Maps{} : Maps{o.large.map(S::kM), o.skinny.map(g.skinny_rows)};
+  const BoxMaps maps = o.by_units ? BoxMaps{} : BoxMaps(o.large, S::kM, o.skinny, g.skinny_rows);
   const int threads = S::kConsumerThreads + (o.by_units ? S::kUnitThreads : 32);
   const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared),
                           overlaps_well(problem, o.large.batch)};

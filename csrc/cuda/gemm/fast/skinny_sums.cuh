@@ -44,10 +44,9 @@ struct SkinnyArguments {
   Gemm<T> gemm;
   BoxOperand<T> large, skinny;
   bool large_is_b;
-  bool by_units;                  // the TMA cannot read the operands
-  int skinny_rows;                // rows of the skinny operand's boxes, where k runs along rows
-  int batch_large, batch_skinny;  // 0 if the batch shares the operand
-  int tiles_m, tiles_n;           // along the large and the skinny operand
+  bool by_units;         // the TMA cannot read the operands
+  int skinny_rows;       // rows of the skinny operand's boxes, where k runs along rows
+  int tiles_m, tiles_n;  // along the large and the skinny operand
   Shares shares;
   Accumulator<T>* partials;  // null: no tile is shared
   Epilogue epilogue;         // used by kernels that fuse it

@@ -31,10 +31,6 @@ struct Arguments {
   SplitStages stages;
 };
 template <class T>
-struct WgmmaArguments : Arguments<T> {
-  int batch_a, batch_b;  // 0 if the batch shares the operand
-};
-template <class T>
 struct MmaArguments : Arguments<T> {
   RowsOperands<T> operands;
 };
@@ -51,33 +47,22 @@ struct Share {
     row = tile / g.tiles_n * kM, column = tile % g.tiles_n * kN;
     begin = g.stages.begin(split), end = g.stages.begin(split + 1);
   }
-};
-
-struct BoxShare : Share {
-  int batch_a, batch_b;
-
-  template <class T>
-  __device__ __forceinline__ explicit BoxShare(const WgmmaArguments<T>& g)
-      : Share(g), batch_a(g.batch_a), batch_b(g.batch_b) {}
   template <class Body>
   __device__ __forceinline__ void each_part(Body&& body) const {
     body(Part{0, begin, end});
   }
-  __device__ __forceinline__ StageOrigin origin(const Part&) const {
-    return {row, column, batch * batch_a, batch * batch_b};
-  }
+  __device__ __forceinline__ const Share& place(const Part&) const { return *this; }
 };
 
 template <class T, Major a_major, Major b_major>
 __global__ void __launch_bounds__(Shared::kThreads, 1)
-    gemm_split_k_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-                        const __grid_constant__ WgmmaArguments<T> g) {
+    gemm_split_k_kernel(const __grid_constant__ BoxMaps maps, const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
   using Source = BoxSource<T, a_major, kM, Read::once, b_major, kN, Read::once>;
   FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   const int warp = warp_index();
-  const BoxShare share(g);
-  run_wgmma(*shared, Source{map_a, map_b}, share, warp, [&](const auto& sum, const Part&) {
+  const Share share(g);
+  run_wgmma(*shared, Source{maps}, share, warp, [&](const auto& sum, const Part&) {
     FASTGEMM_UNROLL
     for (int i = 0; i < Source::kSums; i += 2) {
       const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
@@ -151,14 +136,12 @@ void launch_wgmma(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context
   const BoxOperands<T> operands(g, batch, copies, context);
   copies.launch({}, context);
   const Plan<T> plan(g, batch, context);
-  const WgmmaArguments<T> arguments{plan.arguments, operands.a.batch_stride != 0,
-                                    operands.b.batch_stride != 0};
-  const TensorMap a = operands.a.map(kM), b = operands.b.map(kN);
+  const BoxMaps maps(operands.a, kM, operands.b, kN);
   operands.with_majors([&]<Major a_major, Major b_major>() {
     launch<gemm_split_k_kernel<T, a_major, b_major>>(
-        "split_k", {plan.grid, dim3(Shared::kThreads), kSharedBytes, true}, context)(a, b, arguments);
+        "split_k", {plan.grid, dim3(Shared::kThreads), kSharedBytes, true}, context)(maps, plan.arguments);
   });
-  add_splits(arguments.sums, g, context, epilogue);
+  add_splits(plan.arguments.sums, g, context, epilogue);
 }
 
 template <class T>

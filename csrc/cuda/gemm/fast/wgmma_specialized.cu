@@ -20,13 +20,13 @@
 // Hence work is counted in chunks of at least four stages. From 4096 on the tensor cores are busy nearly all
 // the time, and power is the limit (docs/tensor_cores.md).
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
-#include "cuda/gemm/parts/main_loop.cuh"
 #include "cuda/gemm/parts/schedules/chunks.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/storage_element.cuh"
 #include "cuda/gemm/parts/stores/box_rows.cuh"
 #include "cuda/gemm/parts/stores/box_store.cuh"
 #include "cuda/gemm/parts/stores/boxes.cuh"
+#include "cuda/gemm/parts/wgmma_kernel.cuh"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -37,6 +37,7 @@ namespace {
 // multiprocessors, or whose wide tiles leave many multiprocessors idle in the last wave.
 template <int N>
 struct Shape {
+  static constexpr bool kLower = false, kMirrors = false;
   static constexpr int kM = plans::kSpecializedM, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
@@ -57,41 +58,36 @@ struct Shape {
 // each of them a second time, transposed, into the upper triangle.
 template <int N>
 struct LowerShape : Shape<N> {
-  using Lower = void;
+  static constexpr bool kLower = true;
 };
 template <int N>
 struct MirroredShape : LowerShape<N> {
-  using Mirrors = void;
+  static constexpr bool kMirrors = true;
 };
 // With 64 x 256 sums too few registers are left for an epilogue whose results are float32 while the operands
 // have 16 bits.
 template <class S>
 inline constexpr bool kMayFinishWide = !kFuses<S> || S::kN < 256;
-template <class S>
-inline constexpr bool kLower = requires { typename S::Lower; };
-template <class S>
-inline constexpr bool kMirrors = requires { typename S::Mirrors; };
 
 template <class T>
 struct Arguments {
   Accumulator<T> alpha, beta;
-  int out_bytes;         // bytes of an element of C
-  bool adds;             // beta is not 0
-  int batch_a, batch_b;  // 0 if the batch shares the operand
-  ResultRows rows;       // used where the TMA cannot store C
+  int out_bytes;    // bytes of an element of C
+  bool adds;        // beta is not 0
+  ResultRows rows;  // used where the TMA cannot store C
   ChunkSchedule<Accumulator<T>> schedule;
   Epilogue epilogue;  // used by kernels that fuse it
 };
 
 // The TMA descriptors of the operands, of the matrix c that is added times beta, and of the result.
-struct Maps {
-  TensorMap a, b, c, out;
+struct Maps : BoxMaps {
+  TensorMap c, out;
 };
 struct MirroredMaps : Maps {
   MirroredResult mirrored;
 };
 template <class S>
-using MapsOf = std::conditional_t<kMirrors<S>, MirroredMaps, Maps>;
+using MapsOf = std::conditional_t<S::kMirrors, MirroredMaps, Maps>;
 
 // The place in C of box `index` of a warp's rows of a tile. `bytes` is the size of an element of C.
 template <bool transposed, class S>
@@ -106,7 +102,7 @@ __device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int
 // squares may have tiles below C's last row.
 template <class S, class T>
 __device__ __forceinline__ bool is_skipped(const TileOrigin<S>& tile, const Arguments<T>& g) {
-  if constexpr (kLower<S> && S::kN % S::kM != 0)
+  if constexpr (S::kLower && S::kN % S::kM != 0)
     return tile.column >= tile.row + S::kM || tile.row >= g.rows.m;
   else
     return false;
@@ -118,14 +114,13 @@ template <class S, class A, class B, bool transposed, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
                                         Parts parts) {
   const bool elected = elect_one();
-  StageProducer<S::kStages, S::kStageBytes, A, B> producer(shared.stage[0], shared.ring, maps.a, maps.b);
+  StageProducer<S::kStages, S::kStageBytes, A, B> producer(shared.stage[0], shared.ring, maps.x, maps.y);
   Part part;
   while (parts.next(part)) {
     const TileOrigin<S> place(part.tile, g.schedule);
     if (is_skipped(place, g)) continue;
     const int first = part.first * kChunk;
-    producer.fill({place.row, place.column, place.batch * g.batch_a, place.batch * g.batch_b}, first,
-                  first + g.schedule.stages_of(part), elected);
+    producer.fill(maps.origin(place), first, first + g.schedule.stages_of(part), elected);
     if (!g.adds || part.end != g.schedule.work.steps) continue;
     constexpr int kBoxes = 2 * S::kConsumerWarps;
     static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
@@ -173,7 +168,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
     return place_of_box<transposed>(TileOrigin<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
   };
   const auto store = [&] {
-    if constexpr (kMirrors<S>)
+    if constexpr (S::kMirrors)
       return MirroredStore(shared.staging[warp], &maps.out, maps.mirrored);
     else
       return BoxStore(shared.staging[warp], shared.boxes[warp], g.rows.data ? nullptr : &maps.out);
@@ -185,7 +180,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
   Accumulator<T> sum[S::kSums];  // (64, S::kN) per warpgroup, 16 rows per warp
   Part part;
   while (parts.next(part)) {
-    if constexpr (kLower<S>)
+    if constexpr (S::kLower)
       if (is_skipped(TileOrigin<S>(part.tile, g.schedule), g)) continue;
     FASTGEMM_UNROLL
     for (int i = 0; i < kChunk; ++i)
@@ -251,8 +246,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == S::kConsumerThreads)
-    prefetch_map(&maps.a), prefetch_map(&maps.b), prefetch_map(&maps.out);
-  if constexpr (kMirrors<S>)
+    prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
+  if constexpr (S::kMirrors)
     if (threadIdx.x == S::kConsumerThreads) prefetch_map(&maps.mirrored.turned);
   if (threadIdx.x == 0) {
     shared->ring.init(1, S::kConsumerWarps);
@@ -265,7 +260,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int warp = warp_index();
   const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
   const auto with_result = [&](auto&& body) {
-    if constexpr (Result<T>::kMayBeWide && !kMirrors<S> && kMayFinishWide<S>) {
+    if constexpr (Result<T>::kMayBeWide && !S::kMirrors && kMayFinishWide<S>) {
       if (g.out_bytes == 4) return body.template operator()<float>();
     }
     body.template operator()<typename Result<T>::Stored>();
@@ -279,7 +274,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   release_registers<40>();
   grid_dependency_wait();
   if (warp == S::kConsumerWarps) return produce<S, A, B, transposed>(*shared, maps, g, parts);
-  if (kMirrors<S> || g.rows.data == nullptr) return;
+  if (S::kMirrors || g.rows.data == nullptr) return;
   with_result(
       [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, g, parts, warp - S::kConsumerWarps - 1); });
 #endif
@@ -304,14 +299,12 @@ void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, 
       r.beta,
       r.out_bytes(),
       r.beta != Accumulator<Storage>(0),
-      a.batch_stride != 0,
-      b.batch_stride != 0,
       {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
   if constexpr (kFuses<S>) arguments.epilogue = whole_pairs(epilogue, g, copies, context);
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
-  if constexpr (kLower<S>) {
+  if constexpr (S::kLower) {
     const auto triangle = TrianglePlaces<S>::of(schedule.tiles_m, schedule.tiles_n);
     schedule.tiles_m = triangle.tiles_m, schedule.tiles_n = triangle.tiles_n;
   }
@@ -320,8 +313,8 @@ void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, 
   const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
   const auto flags = share(schedule, tiles, chunks, blocks, sharing, S::kM * S::kN, S::kConsumers, context);
   MapsOf<S> maps{};
-  maps.a = a.map(S::kM), maps.b = b.map(S::kN);
-  if constexpr (kMirrors<S>)
+  static_cast<BoxMaps&>(maps) = BoxMaps(a, S::kM, b, S::kN);
+  if constexpr (S::kMirrors)
     maps.mirrored = {result.turned_map(g, batch), r.out, r.row_stride, r.batch_stride, int(g.n)};
   if (in_boxes) maps.out = result.map(g, batch, transposed);
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
@@ -335,7 +328,7 @@ void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, 
     run.template operator()<Major::k, Major::k>();
   } else {
     if constexpr (sizeof(T) != 2) {
-      if constexpr (!kLower<S>) {
+      if constexpr (!S::kLower) {
         if (transposed) return run.template operator()<Major::mn, Major::k, true>();
       }
       if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();

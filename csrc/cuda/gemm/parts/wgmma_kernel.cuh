@@ -3,7 +3,7 @@
 // kernel to kernel is an argument:
 //
 //   source     BoxSource: the boxes of both operands, and what multiplies them              parts/sources/
-//   schedule   each_part(body): the block's parts in turn; origin(part): where one begins   parts/schedules/
+//   schedule   each_part(body): the block's parts in turn; place(part): where one lies      parts/schedules/
 //   store      store(sum, part): what becomes of the sums of a part             parts/epilogues/,
 //   parts/stores/
 //
@@ -27,6 +27,25 @@ struct WgmmaShared {
   RingBarriers<kStages> ring;
 };
 
+// The operands of a kernel.
+struct BoxMaps {
+  TensorMap x, y;
+  int batch_x, batch_y;  // 0 if the batch shares the operand
+
+  BoxMaps() = default;
+  template <class T>
+  BoxMaps(const BoxOperand<T>& of_x, int rows, const BoxOperand<T>& of_y, int columns)
+      : x(of_x.map(rows)),
+        y(of_y.map(columns)),
+        batch_x(of_x.batch_stride != 0),
+        batch_y(of_y.batch_stride != 0) {}
+
+  template <class Place>
+  __device__ __forceinline__ StageOrigin origin(const Place& at) const {
+    return {at.row, at.column, at.batch * batch_x, at.batch * batch_y};
+  }
+};
+
 // Whether other blocks read an operand, too. If not, it goes out of L2 first.
 enum class Read { often, once };
 
@@ -44,7 +63,7 @@ struct BoxSource {
   using Producer =
       StageProducer<Shared::kStages, Shared::kStageBytes, X, Y, x_read == Read::once, y_read == Read::once>;
 
-  const TensorMap &x, &y;
+  const BoxMaps& maps;
   int bytes = X::kBytes + Y::kBytes;  // of a stage
 };
 
@@ -68,12 +87,12 @@ template <class Shared, class Source, class Schedule>
 __device__ __forceinline__ void produce_parts(Shared& shared, const Source& source,
                                               const Schedule& schedule) {
   const bool elected = elect_one();
-  typename Source::template Producer<Shared> producer(shared.stage[0], shared.ring, source.x, source.y,
-                                                      source.bytes);
+  typename Source::template Producer<Shared> producer(shared.stage[0], shared.ring, source.maps.x,
+                                                      source.maps.y, source.bytes);
   int requested = 0;
   grid_dependency_wait();
   schedule.each_part([&](const Part& part) {
-    producer.fill(schedule.origin(part), part.first, part.end, elected, [&] {
+    producer.fill(source.maps.origin(schedule.place(part)), part.first, part.end, elected, [&] {
       if (requested++ == Shared::kStages) meet<Shared>();
     });
   });

@@ -244,7 +244,7 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   g.m = int(p.m), g.n = int(p.n), g.tiles = tiles;
   if constexpr (kFuses<typename S::Scheme>) g.finishing = {epilogue, problem.result};
   g.schedule.tiles_m = int(ceil_div(p.m, S::kM)), g.schedule.tiles_n = int(ceil_div(p.n, S::kN));
-  if constexpr (kIsLower<S>) {
+  if constexpr (S::kLower) {
     const auto triangle = TrianglePlaces<S>::of(g.schedule.tiles_m, g.schedule.tiles_n);
     g.schedule.tiles_m = triangle.tiles_m, g.schedule.tiles_n = triangle.tiles_n;
   }
