@@ -110,11 +110,11 @@ __device__ __forceinline__ bool is_skipped(const TileOrigin<S>& tile, const Argu
 
 // The producer warp fills the ring with the stages of all parts. c goes through the ring, too, after the last
 // stage of a tile: two boxes for each consumer warp at a time.
-template <class S, class A, class B, bool transposed, class T>
+template <class S, class Source, bool transposed, class T>
 __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
                                         Parts parts) {
   const bool elected = elect_one();
-  StageProducer<S::kStages, S::kStageBytes, A, B> producer(shared.stage[0], shared.ring, maps.x, maps.y);
+  typename Source::template Producer<S> producer(shared.stage[0], shared.ring, maps.x, maps.y);
   Part part;
   while (parts.next(part)) {
     const TileOrigin<S> place(part.tile, g.schedule);
@@ -239,11 +239,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
                                   const __grid_constant__ Arguments<StorageElement<T>> g) {
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
-  using A = OperandTile<E, a_major, S::kM>;
-  using B = OperandTile<E, b_major, S::kN>;
-  constexpr bool kRegisters = a_major == Major::mn && sizeof(T) != 2;
-  using Products =
-      std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
+  using Source = BoxSource<E, a_major, S::kM, Read::often, b_major, S::kN, Read::often>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == S::kConsumerThreads)
     prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
@@ -268,12 +264,14 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (warp < S::kConsumerWarps) {
     claim_registers<232>();
     grid_dependency_wait();
-    with_result([&]<class Out>() { consume<S, Products, Out, transposed>(*shared, maps, g, parts, warp); });
+    with_result([&]<class Out>() {
+      consume<S, typename Source::Products, Out, transposed>(*shared, maps, g, parts, warp);
+    });
     return;
   }
   release_registers<40>();
   grid_dependency_wait();
-  if (warp == S::kConsumerWarps) return produce<S, A, B, transposed>(*shared, maps, g, parts);
+  if (warp == S::kConsumerWarps) return produce<S, Source, transposed>(*shared, maps, g, parts);
   if (S::kMirrors || g.rows.data == nullptr) return;
   with_result(
       [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, g, parts, warp - S::kConsumerWarps - 1); });
