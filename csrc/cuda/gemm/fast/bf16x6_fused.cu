@@ -20,7 +20,7 @@
 #include "cuda/gemm/fast/fused_sums.cuh"
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
-#include "cuda/gemm/parts/schedules/launch_splits.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/sides.cuh"
 #include "cuda/gemm/predict/fused_plan.h"
 #include "cuda/gemm/rules.h"

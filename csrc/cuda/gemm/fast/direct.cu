@@ -16,7 +16,7 @@
 // (benchmarks/fits/h200.json).
 #include "cuda/gemm/fast/direct.cuh"
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
-#include "cuda/gemm/parts/schedules/launch_splits.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"
 

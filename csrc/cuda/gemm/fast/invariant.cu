@@ -58,7 +58,7 @@ struct Schedule {
   template <class Body>
   __device__ __forceinline__ void each_part(Body&& body) const {
     for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x))
-      body(Part{tile, 0, g.stages});
+      body(Part{tile, 0, 1}, 0, g.stages);
   }
   __device__ __forceinline__ DecodeTiles::Place place(const Part& part) const {
     return g.tiles.template place_of<S::kN>(part.tile);

@@ -10,7 +10,7 @@
 #include "cuda/gemm/fast/narrow_plan.cuh"
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/overlaps.cuh"
-#include "cuda/gemm/parts/schedules/launch_splits.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -35,7 +35,7 @@ struct Schedule {
 
   template <class Body>
   __device__ __forceinline__ void each_part(Body&& body) const {
-    g.shares.each_part(int(blockIdx.x), body);
+    g.shares.each_part(int(blockIdx.x), [&](const Part& part) { body(part, part.first, part.end); });
   }
   __device__ __forceinline__ SkinnyPlace<S> place(const Part& part) const { return {part.tile, g}; }
 };
@@ -53,10 +53,10 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
   UnitCopy<T, B, S::kUnitThreads> skinny(thread);
   RingPosition<S::kStages> at{0, 1};
   grid_dependency_wait();
-  schedule.each_part([&](const Part& part) {
+  schedule.each_part([&](const Part& part, int begin, int end) {
     const auto place = schedule.place(part);
     FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) {
+    for (int step = begin; step < end; ++step) {
       large.load(g.large, place.row, step * A::kK, place.batch);
       skinny.load(g.skinny, place.column, step * B::kK, place.batch);
       wait_phase(&shared.ring.empty[at.stage], at.phase);

@@ -8,8 +8,7 @@
 // no other kernel of that level comes near it for batches of int32 (benchmarks/fits/h200.json).
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"
-#include "cuda/gemm/parts/schedules/choose_splits.cuh"
-#include "cuda/gemm/parts/schedules/launch_splits.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"

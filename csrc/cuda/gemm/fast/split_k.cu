@@ -49,7 +49,7 @@ struct Share {
   }
   template <class Body>
   __device__ __forceinline__ void each_part(Body&& body) const {
-    body(Part{0, begin, end});
+    body(Part{}, begin, end);
   }
   __device__ __forceinline__ const Share& place(const Part&) const { return *this; }
 };

@@ -108,20 +108,37 @@ __device__ __forceinline__ bool is_skipped(const TileOrigin<S>& tile, const Argu
     return false;
 }
 
+template <class S, class T>
+struct Schedule {
+  const Arguments<T>& g;
+  Parts parts;
+
+  template <class Body>
+  __device__ __forceinline__ void each_part(Body&& body) const {
+    Parts left = parts;
+    Part part;
+    while (left.next(part)) {
+      if constexpr (S::kLower)
+        if (is_skipped(place(part), g)) continue;
+      const int begin = part.first * kChunk;
+      body(part, begin, begin + g.schedule.stages_of(part));
+    }
+  }
+  __device__ __forceinline__ TileOrigin<S> place(const Part& part) const { return {part.tile, g.schedule}; }
+};
+
 // The producer warp fills the ring with the stages of all parts. c goes through the ring, too, after the last
 // stage of a tile: two boxes for each consumer warp at a time.
 template <class S, class Source, bool transposed, class T>
-__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
-                                        Parts parts) {
+__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
+                                        const Schedule<S, T>& schedule) {
+  const Arguments<T>& g = schedule.g;
   const bool elected = elect_one();
   typename Source::template Producer<S> producer(shared.stage[0], shared.ring, maps.x, maps.y);
-  Part part;
-  while (parts.next(part)) {
-    const TileOrigin<S> place(part.tile, g.schedule);
-    if (is_skipped(place, g)) continue;
-    const int first = part.first * kChunk;
-    producer.fill(maps.origin(place), first, first + g.schedule.stages_of(part), elected);
-    if (!g.adds || part.end != g.schedule.work.steps) continue;
+  schedule.each_part([&](const Part& part, int begin, int end) {
+    const TileOrigin<S> place = schedule.place(part);
+    producer.fill(maps.origin(place), begin, end, elected);
+    if (!g.adds || part.end != g.schedule.work.steps) return;
     constexpr int kBoxes = 2 * S::kConsumerWarps;
     static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
     FASTGEMM_NO_UNROLL
@@ -134,7 +151,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& 
         }
       });
     }
-  }
+  });
 }
 
 // The epilogue of a tile: alpha * sums + beta * c. The boxes of c are in the ring from `at` on.
@@ -161,9 +178,10 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
   boxes.take(sum, tile, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
 }
 
-template <class S, class Products, class Out, bool transposed, class T>
+template <class S, class Source, class Out, bool transposed, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf<S>& maps,
-                                        const Arguments<T>& g, Parts parts, int warp) {
+                                        const Schedule<S, T>& schedule, int warp) {
+  const Arguments<T>& g = schedule.g;
   const auto place_of = [&](int tile) {
     return place_of_box<transposed>(TileOrigin<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
   };
@@ -173,29 +191,18 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
     else
       return BoxStore(shared.staging[warp], shared.boxes[warp], g.rows.data ? nullptr : &maps.out);
   }();
-  HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of),
+  HeldBoxes<Box<Out, typename Source::Products::Rows, transposed>, S::kSums, decltype(place_of),
             std::remove_const_t<decltype(store)>>
       boxes(store, place_of);
-  WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Accumulator<T> sum[S::kSums];  // (64, S::kN) per warpgroup, 16 rows per warp
-  Part part;
-  while (parts.next(part)) {
-    if constexpr (S::kLower)
-      if (is_skipped(TileOrigin<S>(part.tile, g.schedule), g)) continue;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kChunk; ++i)
-      consumer.multiply(sum, i > 0, [&] {
-        if (i < boxes.kHeld) boxes.store(i);
-      });
-    FASTGEMM_NO_UNROLL
-    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left)
-      consumer.multiply(sum, true, [] {});
-    consumer.finish(sum);
-    if (!finishes<S>(g.schedule, sum, part, warp / 4)) continue;
-    if constexpr (kFuses<S>)
-      finish_strip<32, Out>(g.epilogue, TileOrigin<S>(part.tile, g.schedule).column, g.rows.n, sum);
+  typename Source::template Consumer<S> consumer(shared.ring, shared.stage[0], warp);
+  const auto store_held = [&](int i) {
+    if (i < boxes.kHeld) boxes.store(i);
+  };
+  multiply_parts<Source, S::kSums, kChunk>(consumer, schedule, store_held, [&](auto& sum, const Part& part) {
+    if (!finishes<S>(g.schedule, sum, part, warp / 4)) return;
+    if constexpr (kFuses<S>) finish_strip<32, Out>(g.epilogue, schedule.place(part).column, g.rows.n, sum);
     finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
-  }
+  });
   boxes.store_all();
   wait_stores_read<0>();
 }
@@ -203,15 +210,15 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
 // Stores the boxes of every kRowStorers-th consumer warp where the TMA cannot store them.
 inline constexpr int kRowStorers = 3;
 template <class S, class Out, bool transposed, class T>
-__device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Arguments<T>& g, Parts parts,
+__device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Schedule<S, T>& schedule,
                                             int first_warp) {
+  const Arguments<T>& g = schedule.g;
   constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
   constexpr bool kOdd = kBoxes % 2 != 0;
   uint32_t phase = 0;  // with kOdd: how many boxes were stored for each warp
-  Part part;
-  while (parts.next(part)) {
-    if (part.end != g.schedule.work.steps) continue;
-    const TileOrigin<S> tile(part.tile, g.schedule);
+  schedule.each_part([&](const Part& part, int, int) {
+    if (part.end != g.schedule.work.steps) return;
+    const TileOrigin<S> tile = schedule.place(part);
     FASTGEMM_NO_UNROLL
     for (int index = 0; index < kBoxes; ++index) {
       const int turn = kOdd ? int(phase % 2) : index % 2;
@@ -230,7 +237,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
       else if (turn == 1)
         phase ^= 1;
     }
-  }
+  });
 }
 
 template <class S, class T, Major a_major, Major b_major, bool transposed>
@@ -254,7 +261,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   __syncthreads();
   launch_dependents();
   const int warp = warp_index();
-  const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
+  const Schedule<S, StorageElement<T>> schedule{g, {g.schedule.work, int(blockIdx.x), int(gridDim.x)}};
   const auto with_result = [&](auto&& body) {
     if constexpr (Result<T>::kMayBeWide && !S::kMirrors && kMayFinishWide<S>) {
       if (g.out_bytes == 4) return body.template operator()<float>();
@@ -264,17 +271,15 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (warp < S::kConsumerWarps) {
     claim_registers<232>();
     grid_dependency_wait();
-    with_result([&]<class Out>() {
-      consume<S, typename Source::Products, Out, transposed>(*shared, maps, g, parts, warp);
-    });
+    with_result([&]<class Out>() { consume<S, Source, Out, transposed>(*shared, maps, schedule, warp); });
     return;
   }
   release_registers<40>();
   grid_dependency_wait();
-  if (warp == S::kConsumerWarps) return produce<S, Source, transposed>(*shared, maps, g, parts);
+  if (warp == S::kConsumerWarps) return produce<S, Source, transposed>(*shared, maps, schedule);
   if (S::kMirrors || g.rows.data == nullptr) return;
   with_result(
-      [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, g, parts, warp - S::kConsumerWarps - 1); });
+      [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, schedule, warp - S::kConsumerWarps - 1); });
 #endif
 }
 

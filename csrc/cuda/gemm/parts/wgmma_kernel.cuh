@@ -3,7 +3,8 @@
 // kernel to kernel is an argument:
 //
 //   source     BoxSource: the boxes of both operands, and what multiplies them              parts/sources/
-//   schedule   each_part(body): the block's parts in turn; place(part): where one lies      parts/schedules/
+//   schedule   each_part(body): body(part, begin, end) for the block's parts in turn, with
+//              their stages of k; place(part): where one lies                               parts/schedules/
 //   store      store(sum, part): what becomes of the sums of a part             parts/epilogues/,
 //   parts/stores/
 //
@@ -62,6 +63,8 @@ struct BoxSource {
   template <class Shared>
   using Producer =
       StageProducer<Shared::kStages, Shared::kStageBytes, X, Y, x_read == Read::once, y_read == Read::once>;
+  template <class Shared>
+  using Consumer = WgmmaConsumer<Shared::kStages, Shared::kStageBytes, Products>;
 
   const BoxMaps& maps;
   int bytes = X::kBytes + Y::kBytes;  // of a stage
@@ -91,27 +94,36 @@ __device__ __forceinline__ void produce_parts(Shared& shared, const Source& sour
                                                       source.maps.y, source.bytes);
   int requested = 0;
   grid_dependency_wait();
-  schedule.each_part([&](const Part& part) {
-    producer.fill(source.maps.origin(schedule.place(part)), part.first, part.end, elected, [&] {
+  schedule.each_part([&](const Part& part, int begin, int end) {
+    producer.fill(source.maps.origin(schedule.place(part)), begin, end, elected, [&] {
       if (requested++ == Shared::kStages) meet<Shared>();
     });
   });
   if (requested <= Shared::kStages) meet<Shared>();
 }
 
-// A thread has SUMS sums of a tile: (64, 2 * SUMS) for each warpgroup, 16 rows for each warp.
-template <class Source, int SUMS, class Shared, class Schedule, class Store>
-__device__ __forceinline__ void consume_parts(Shared& shared, const Schedule& schedule, int warp,
-                                              Store&& store) {
-  WgmmaConsumer<Shared::kStages, Shared::kStageBytes, typename Source::Products> consumer(
-      shared.ring, shared.stage[0], warp);
+// A thread has SUMS sums of a tile: (64, 2 * SUMS) for each warpgroup, 16 rows for each warp. A part has at
+// least FIRST stages; meanwhile(i) runs between the products of the first of them.
+template <class Source, int SUMS, int FIRST, class Consumer, class Schedule, class Meanwhile, class Store>
+__device__ __forceinline__ void multiply_parts(Consumer& consumer, const Schedule& schedule,
+                                               Meanwhile&& meanwhile, Store&& store) {
   typename Source::Sum sum[SUMS];
-  schedule.each_part([&](const Part& part) {
+  schedule.each_part([&](const Part& part, int begin, int end) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < FIRST; ++i) consumer.multiply(sum, i > 0, [&] { meanwhile(i); });
     FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) consumer.multiply(sum, step > part.first, [] {});
+    for (int left = end - begin - FIRST; left > 0; --left)
+      consumer.multiply(sum, FIRST > 0 || left < end - begin, [] {});
     consumer.finish(sum);
     store(sum, part);
   });
+}
+
+template <class Source, int SUMS, class Shared, class Schedule, class Store>
+__device__ __forceinline__ void consume_parts(Shared& shared, const Schedule& schedule, int warp,
+                                              Store&& store) {
+  typename Source::template Consumer<Shared> consumer(shared.ring, shared.stage[0], warp);
+  multiply_parts<Source, SUMS, 0>(consumer, schedule, [](int) {}, store);
 }
 
 template <class Shared, class Source, class Schedule, class Store>
