@@ -30,7 +30,7 @@
 #include "cuda/gemm/parts/residues/scale.cuh"
 #include "cuda/gemm/parts/residues/survey.cuh"
 #include "cuda/gemm/parts/reused_workspace.cuh"
-#include "cuda/gemm/parts/vector_store.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

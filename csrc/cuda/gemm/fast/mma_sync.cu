@@ -7,7 +7,7 @@
 //   - a lane computes one address for all fragments of a step, where wmma computes one for each. That saves a
 //     quarter of the instructions of a stage;
 //   - blocks of 128 x 256 need a quarter less of the L2 cache's bandwidth;
-//   - the kernel is persistent, and stream-K shares the last tiles evenly (parts/stream_k.cuh).
+//   - the kernel is persistent, and stream-K shares the last tiles evenly (parts/schedules/stream_k.cuh).
 // Three stages take 144 KB. A GPU that gives a block only 99 KB (compute capability 8.6, 8.9 and 12.x) has
 // room for two. There the tensor cores take longer for a stage than memory does, so large tiles matter more
 // than a third stage.

@@ -4,18 +4,18 @@
 //
 //   how the operand lies               types of 16 bits       other types
 //   k along rows (Major::k)            in place               in place
-//   m or n along rows (Major::mn)      in place               A from registers (parts/fragments.cuh),
+//   m or n along rows (Major::mn)      in place               A from registers (parts/sources/fragments.cuh),
 //                                                             else transposed by fastgemm's transpose
-//   rows not at multiples of 16 bytes  copied as they are (parts/row_copies.cuh)
+//   rows not at multiples of 16 bytes  copied as they are (parts/sources/row_copies.cuh)
 //
 // Tiles that reach over an edge of the matrix need no test, because the TMA fills what lies outside the
 // matrix with zeros.
 #pragma once
 
 #include "cuda/device/operand_tile.cuh"
-#include "cuda/gemm/parts/copied_operand.cuh"
-#include "cuda/gemm/parts/row_copies.cuh"
 #include "cuda/gemm/parts/sides.cuh"
+#include "cuda/gemm/parts/sources/copied_operand.cuh"
+#include "cuda/gemm/parts/sources/row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -1,11 +1,11 @@
 // Copies a tile of an operand that the tensor memory accelerator cannot read, because its rows begin at any
-// address. Threads load unaligned units (parts/unaligned.cuh) and write them swizzled, as the TMA would have
-// written a box. This saves the launch that copies such an operand, which for weights would cost more than
-// the product.
+// address. Threads load unaligned units (parts/sources/unaligned.cuh) and write them swizzled, as the TMA
+// would have written a box. This saves the launch that copies such an operand, which for weights would cost
+// more than the product.
 #pragma once
 
-#include "cuda/gemm/parts/unaligned.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/parts/sources/unaligned.cuh"
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -11,7 +11,7 @@
 
 #include "core/min_max.h"
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/parts/copied_operand.cuh"
+#include "cuda/gemm/parts/sources/copied_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

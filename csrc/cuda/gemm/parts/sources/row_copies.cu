@@ -1,8 +1,8 @@
 // The launch that copies rows which begin at any address, before a kernel of level 6. A lane makes 16 bytes
 // of a row from the two aligned units that hold them.
 #include "cuda/device/sync.cuh"
-#include "cuda/gemm/parts/row_copies.cuh"
-#include "cuda/gemm/parts/unaligned.cuh"
+#include "cuda/gemm/parts/sources/row_copies.cuh"
+#include "cuda/gemm/parts/sources/unaligned.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

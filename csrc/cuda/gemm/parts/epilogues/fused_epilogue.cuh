@@ -1,10 +1,10 @@
 // Epilogues that a multiplying kernel applies when it stores its results: out = activation(alpha * sum +
 // bias) + beta * c, rounded once. Kernels that apply it to sums before they store them need only
-// parts/epilogue.cuh.
+// parts/epilogues/epilogue.cuh.
 #pragma once
 
-#include "cuda/gemm/parts/epilogue.cuh"
-#include "cuda/gemm/parts/vector_store.cuh"
+#include "cuda/gemm/parts/epilogues/epilogue.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -24,7 +24,7 @@ __device__ __forceinline__ void store_finished(const Epilogue& e, const Result<T
       r, [&]<class Out>() { r.template put<Out>(row, column, finished<Out>(e, r, row, column, sum)); });
 }
 
-// Applies the epilogue to a warp's slab (parts/warp_slab.cuh) that begins at (row0, column0) of C.
+// Applies the epilogue to a warp's slab (parts/stores/warp_slab.cuh) that begins at (row0, column0) of C.
 template <class Slab, class T>
 __device__ __forceinline__ void finish_slab(Slab& slab, const Gemm<T>& g, const Epilogue& e, int64_t row0,
                                             int64_t column0) {

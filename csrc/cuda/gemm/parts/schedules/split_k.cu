@@ -1,9 +1,9 @@
-// The second launch of split-K (parts/split_k.cuh).
+// The second launch of split-K (parts/schedules/split_k.cuh).
 #include "cuda/device/sync.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/split_k.cuh"
-#include "cuda/gemm/parts/vector_store.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <numeric>
 
-#include "cuda/gemm/parts/lower_triangle.cuh"
-#include "cuda/gemm/parts/stream_k.cuh"
+#include "cuda/gemm/parts/schedules/lower_triangle.cuh"
+#include "cuda/gemm/parts/schedules/stream_k.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -39,14 +39,9 @@ struct TileOrigin {
 
   template <class Acc>
   __device__ __forceinline__ TileOrigin(int tile, const Schedule<Acc>& g) {
-    if constexpr (requires { typename S::Lower; }) {
-      TilePlace<16> place(tile, g.tiles_m, g.tiles_n);
-      TrianglePlaces<S>{g.tiles_m, g.tiles_n}.unfold(place.row, place.column);
-      batch = place.batch, row = place.row * S::kM, column = place.column * S::kN;
-    } else {
-      const TilePlace<16> place(tile, g.tiles_m, g.tiles_n);
-      batch = place.batch, row = place.row * S::kM, column = place.column * S::kN;
-    }
+    TilePlace<16> place(tile, g.tiles_m, g.tiles_n);
+    if constexpr (S::kLower) TrianglePlaces<S>{g.tiles_m, g.tiles_n}.unfold(place.row, place.column);
+    batch = place.batch, row = place.row * S::kM, column = place.column * S::kN;
   }
 };
 

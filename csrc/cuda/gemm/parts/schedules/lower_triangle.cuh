@@ -1,4 +1,4 @@
-// The order of tiles where only the lower triangle of C is computed (fast/symmetric.cu).
+// The order of tiles where only the lower triangle of C is computed (GemmProblem::triangle).
 #pragma once
 
 #include "cuda/device/platform.cuh"

@@ -10,8 +10,8 @@
 #pragma once
 
 #include "cuda/device/tma.cuh"
-#include "cuda/gemm/parts/mirrored_store.cuh"
-#include "cuda/gemm/parts/row_copies.cuh"
+#include "cuda/gemm/parts/sources/row_copies.cuh"
+#include "cuda/gemm/parts/stores/mirrored_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -13,7 +13,7 @@
 // neighbouring rows of C write the sectors beside them.
 #pragma once
 
-#include "cuda/gemm/parts/box_store.cuh"
+#include "cuda/gemm/parts/stores/box_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -83,7 +83,8 @@ __device__ __forceinline__ void finish_slab(const Epilogue& e, float* sums, int 
 // Of a lane's sums of a strip of wgmma tiles, by short activations: 0 and 1 of every four are neighbours in
 // one row, 2 and 3 below them, and from four to four it is 8 columns. `bias` is that of the strip's first
 // column; `left` columns from there on lie in C. Pairs of bias are read as a whole, with what lies behind the
-// last one (whole_pairs() in parts/wgmma_operand.cuh), BIAS_BYTES of it at a time, which take registers.
+// last one (whole_pairs() in parts/sources/wgmma_operand.cuh), BIAS_BYTES of it at a time, which take
+// registers.
 template <int BIAS_BYTES, class Out, int R>
 __device__ __forceinline__ void finish_fragments(Activation activation, const Out* bias, int left,
                                                  float (&sum)[R]) {

@@ -1,4 +1,4 @@
-#include "cuda/gemm/parts/copied_operand.cuh"
+#include "cuda/gemm/parts/sources/copied_operand.cuh"
 #include "cuda/transpose/levels.h"
 
 namespace fastgemm::FASTGEMM_TARGET {

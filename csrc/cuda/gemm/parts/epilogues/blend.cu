@@ -1,5 +1,5 @@
-// The second launch for products whose sums go to the workspace first (parts/blend.cuh).
-#include "cuda/gemm/parts/blend.cuh"
+// The second launch for products whose sums go to the workspace first (parts/epilogues/blend.cuh).
+#include "cuda/gemm/parts/epilogues/blend.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

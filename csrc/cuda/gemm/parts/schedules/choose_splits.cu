@@ -1,5 +1,5 @@
-#include "cuda/gemm/parts/choose_splits.cuh"
-#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/schedules/choose_splits.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -21,7 +21,7 @@
 #include "core/min_max.h"
 #include "cuda/device/launch.cuh"
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
+#include "cuda/gemm/parts/schedules/tile_order.cuh"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -13,9 +13,14 @@
 
 #include "cuda/device/ldmatrix.cuh"
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
+
+// Which of the warp's 16 rows the instruction's row lane / 4 + 8 * half computes.
+struct InOrder {
+  __device__ __forceinline__ static constexpr int row(int group, int half) { return group + 8 * half; }
+};
 
 // Loads a lane's registers of 16 rows of a tile OperandTile<T, Major::mn, side>.
 template <class T>

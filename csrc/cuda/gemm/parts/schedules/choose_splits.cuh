@@ -1,6 +1,6 @@
 // Split-K on the host's side, for kernels that store all of a tile as one part of k: when C has too few tiles
 // to occupy the device, several blocks share the k of a tile, each writes its sums as a matrix of its own,
-// and a second launch adds those in a fixed order (parts/split_k.cuh). How many: predict/plans.h.
+// and a second launch adds those in a fixed order (parts/schedules/split_k.cuh). How many: predict/plans.h.
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"

@@ -4,7 +4,7 @@
 
 #include "cuda/device/fragment.cuh"
 #include "cuda/device/sync.cuh"
-#include "cuda/gemm/parts/vector_store.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -1,4 +1,4 @@
-#include "cuda/gemm/parts/vector_store.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -81,6 +81,18 @@ struct AsAdded {
 template <class Finish = AsAdded, class T>
 void add_splits(const SplitSums<Accumulator<T>>&, const Gemm<T>&, Context&, const Epilogue& = {});
 
+// Launches a kernel whose blocks may share k, and then the one that adds their sums. run(result, columns)
+// launches the former. Split s of matrix i writes matrix number s * batch + i of `result`, with `columns`
+// elements per row: C without splits, where run() applies the epilogue, and else the workspace.
+template <class Finish = AsAdded, class T, class Run>
+void launch_splits(const Gemm<T>& g, int batch, int splits, const Epilogue& epilogue, Context& context,
+                   Run&& run) {
+  if (splits <= 1) return run(g.result, g.n);
+  const auto sums = split_sums(g, batch, splits, context);
+  run(result_in<T>(sums), sums.pitch);
+  add_splits<Finish>(sums, g, context, epilogue);
+}
+
 // Adds vectors to `sum`, in order, from the addresses that next() returns. Each vector decreases `left` by
 // `step`; they are added while it is positive. AT_ONCE loads are in flight at a time. With `left` <= 0 the
 // body runs once and adds nothing.
