@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/passes.h"
+
 namespace fastgemm {
 namespace {
 
@@ -10,25 +12,22 @@ std::vector<Kernel>& rows() {
   return installed;
 }
 
-DoubleRows double_rows = nullptr;
-MirrorRows mirror = nullptr;
-RunEpiloguePass epilogue_pass = nullptr;
+Passes passes;
 
 thread_local bool active = false;
 thread_local Gpu gpu = nominal_gpu(90, 1);
 
 }  // namespace
 
-void install_simulator(std::vector<Kernel> kernels, DoubleRows doubling, MirrorRows mirroring,
-                       RunEpiloguePass pass) {
-  rows() = std::move(kernels);
-  double_rows = doubling, mirror = mirroring, epilogue_pass = pass;
+void install_simulator(std::vector<Kernel> kernels, const Passes& given) {
+  for (const Kernel& k : strategies_for(Device::simt)) kernels.push_back(k);
+  rows() = std::move(kernels), passes = given;
 }
 std::span<const Kernel> simulated_kernels() { return rows(); }
 
-void simulated_double_rows(const DoubledRows& d, Context& context) { double_rows(d, context); }
-void simulated_mirror(const Mirror& m, Context& context) { mirror(m, context); }
-void simulated_epilogue_pass(const EpiloguePass& p, Context& context) { epilogue_pass(p, context); }
+const Passes& passes_of(Device device) {
+  return device == Device::cpu ? cpu_passes() : device == Device::cuda ? cuda_passes() : passes;
+}
 
 bool simulating() { return active; }
 void set_simulating(bool on) { active = on; }

@@ -6,24 +6,17 @@
 #include <span>
 #include <vector>
 
-#include "core/doubled_rows.h"
-#include "core/epilogue_pass.h"
 #include "core/gpu.h"
-#include "core/mirror.h"
 #include "core/table.h"
 
 namespace fastgemm {
 
-// Installs the rows of the CUDA kernels, with launchers that run on the CPU and Device::simt. The other
-// functions are the passes before complex products, after symmetric products, and for epilogues.
-using DoubleRows = void (*)(const DoubledRows&, Context&);
-using MirrorRows = void (*)(const Mirror&, Context&);
-using RunEpiloguePass = void (*)(const EpiloguePass&, Context&);
-void install_simulator(std::vector<Kernel> rows, DoubleRows, MirrorRows, RunEpiloguePass);
+struct Passes;
+
+// Installs the rows of the CUDA kernels, with launchers that run on the CPU and Device::simt, and the passes.
+// The strategies for this device are added to the rows.
+void install_simulator(std::vector<Kernel> rows, const Passes&);
 std::span<const Kernel> simulated_kernels();
-void simulated_double_rows(const DoubledRows&, Context&);
-void simulated_mirror(const Mirror&, Context&);
-void simulated_epilogue_pass(const EpiloguePass&, Context&);
 
 // Whether the calling thread simulates.
 bool simulating();

@@ -61,11 +61,20 @@ struct Kernel {
   bool (*fuses)(const GemmProblem&) = nullptr;
   // Whether the kernel stores both triangles although `triangle` asks for one. Null: it never does.
   bool (*mirrors)(const GemmProblem&) = nullptr;
+  // The most rows of a symmetric result of which the kernel computes one triangle alone, where
+  // GemmProblem::triangle asks for that; `predict` counts the triangle then. Null: it computes both.
+  int64_t (*most_of_triangle)(const GemmProblem&, const Gpu&) = nullptr;
+  // Whether the kernel obeys GemmProblem::invariant. Null: it never does.
+  bool (*invariant)(const GemmProblem&) = nullptr;
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
 };
 
 // All rows, grouped by op and device and ordered by level; within a level the preferred row comes first.
 std::span<const Kernel> kernels();
+
+// Rows that compute a product by other rows of their device, which they choose (csrc/strategies). No other
+// row chooses a row.
+std::span<const Kernel> strategies_for(Device);
 
 // Contributed by each backend (cpu/gemm/table.cpp and so on); kernels() joins them.
 std::span<const Kernel> cpu_gemm_kernels();

@@ -68,10 +68,7 @@ void begin(bool count, bool raise_problems, int multiprocessors, int64_t max_blo
   set_simulating(true);
 }
 
-void install() {
-  install_simulator(simt::rows(), simt::simulate_double_rows, simt::simulate_mirror,
-                    simt::simulate_epilogue_pass);
-}
+void install() { install_simulator(simt::rows(), simt::passes()); }
 
 nb::list end() {
   set_simulating(false);

@@ -160,17 +160,11 @@ std::vector<Kernel> rows() {
   return all;
 }
 
-void simulate_double_rows(const DoubledRows& d, Context& host) {
-  name_of_row<&double_rows> = "doubled_rows";
-  simulate<&double_rows>(d, host);
-}
-void simulate_mirror(const Mirror& m, Context& host) {
-  name_of_row<&mirror> = "mirror";
-  simulate<&mirror>(m, host);
-}
-void simulate_epilogue_pass(const EpiloguePass& f, Context& host) {
+Passes passes() {
+  name_of_row<&double_rows> = "doubled_rows", name_of_row<&mirror> = "mirror";
   name_of_row<&run_epilogue_pass> = "finish";
-  simulate<&run_epilogue_pass>(f, host);
+  return {simulate<&double_rows, DoubledRows>, simulate<&mirror, Mirror>,
+          simulate<&run_epilogue_pass, EpiloguePass>};
 }
 
 }  // namespace fastgemm::simt

@@ -3,10 +3,7 @@
 
 #include <vector>
 
-#include "core/doubled_rows.h"
-#include "core/epilogue_pass.h"
-#include "core/mirror.h"
-#include "core/table.h"
+#include "core/passes.h"
 
 namespace fastgemm::simt {
 
@@ -14,8 +11,7 @@ namespace fastgemm::simt {
 // Launchers without a row in the table get rows of level 0.
 std::vector<Kernel> rows();
 
-void simulate_double_rows(const DoubledRows&, Context&);
-void simulate_mirror(const Mirror&, Context&);
-void simulate_epilogue_pass(const EpiloguePass&, Context&);
+// The passes, simulated.
+Passes passes();
 
 }  // namespace fastgemm::simt

@@ -5,7 +5,6 @@
 #include "torch/choices.h"
 #include "torch/complex.h"
 #include "torch/context.h"
-#include "torch/integers.h"
 #include "torch/kernel_range.h"
 #include "torch/ops.h"
 

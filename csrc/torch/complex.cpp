@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "core/doubled_rows.h"
-#include "core/simulator.h"
+#include "core/passes.h"
 #include "torch/complex_rows.h"
 #include "torch/context.h"
 #include "torch/gemm_plan.h"
@@ -56,14 +55,6 @@ Tensor resolved(const TensorRef& t) {
   return copy;
 }
 
-void double_rows_on(Device device, const DoubledRows& d, Context& context) {
-#if FASTGEMM_HAS_CUDA
-  if (device == Device::cuda) return cuda::double_rows(d, context);
-#endif
-  if (device == Device::simt) return simulated_double_rows(d, context);
-  cpu::double_rows(d, context);
-}
-
 // The right operand of the real product: the rows b and +-i b for each row b of op(b). Batch dimensions in
 // which b is broadcast stay broadcast.
 struct RightSide {
@@ -107,7 +98,7 @@ struct RightSide {
         DoubledRows d = all;
         d.src.data = static_cast<const char*>(from.view.data) + offset[0] * bytes;
         d.dst.data = static_cast<char*>(to.data) + offset[1] * bytes;
-        double_rows_on(device, d, context);
+        passes_of(device).double_rows(d, context);
       });
     });
   }
@@ -177,34 +168,6 @@ Strided with_columns(const View& given, int64_t columns) {
   return l;
 }
 
-// c: empty if it is not read.
-void multiply_parts(const ProductCall& call, const TensorRef& c, const Strided& out) {
-  Strided a(call.a.view), b(call.b.view);
-  if (call.trans_a) a.transpose();
-  if (call.trans_b) b.transpose();
-  const RealRows left(a);
-  const RightSide right(b, is_conjugated(call.b.tensor), is_conjugated(call.a.tensor));
-  Strided result(out);
-  result.widen();
-  const Tensor left_tensor = tensor_of(left.rows.view), right_tensor = tensor_of(right.rows.view),
-               result_tensor = tensor_of(result.view);
-  ProductCall real{.a = {left_tensor.get(), left.rows.view}, .b = {right_tensor.get(), right.rows.view}};
-  real.out = {result_tensor.get(), result.view};
-  std::optional<RealRows> addend;
-  std::optional<Tensor> addend_tensor;
-  if (c) {
-    addend.emplace(with_columns(c.view, out.view.size(1)));
-    addend_tensor.emplace(tensor_of(addend->rows.view));
-    real.c = {addend_tensor->get(), addend->rows.view};
-    real.beta = call.beta;
-  }
-  real.alpha = call.alpha;
-  real.choice = call.choice;
-  real.precision = call.precision.value_or(Precision::ieee);  // torch's flags apply to float32 only
-  real.symmetry = call.symmetry;
-  multiply(real);
-}
-
 // The symmetry of a complex product. symmetric=True promises a Hermitian result.
 Symmetry complex_symmetry(const ProductCall& call, const Gemm& g) {
   Symmetry s = symmetry_of(call, g.problem);
@@ -221,38 +184,71 @@ Symmetry complex_symmetry(const ProductCall& call, const Gemm& g) {
 bool is_complex(int32_t dtype) { return dtype >= kComplexHalf && dtype <= kComplexDouble; }
 int32_t part_dtype(int32_t dtype) { return dtype - kComplexHalf + kHalf; }
 
-AtenTensorHandle multiply_complex(const ProductCall& given) {
-  ProductCall call = given;
-  const Gemm g = checked(call);
-  call.symmetry = complex_symmetry(call, g);
-  if (!call.c && call.beta.value_or(0.0) != 0.0)
-    bad_value("beta is " + number_text(*call.beta) + " but there is no c");
-  std::optional<Tensor> resolved_c;
-  TensorRef c;
-  if (call.c && call.beta != 0.0)
-    c = is_conjugated(call.c.tensor) ? viewed(resolved_c.emplace(resolved(call.c))) : call.c;
-  const Kernel* const row = row_for(call, g);
-  const auto compute = [&](const TensorRef& out) {
-    try {
-      if (!row) return multiply_parts(call, c, Strided(out.view));
-      const bool is_half = multiply_by_row(*row, call, g, c, out);
-      if (is_half || call.symmetry.asked) mirror_complex(out.view, call.symmetry);
-    } catch (const OutOfWorkspace&) {  // the real product may need less memory
-      multiply_parts(call, c, Strided(out.view));
-    }
-  };
-  if (call.out && Strided(call.out.view).has_rows() && !is_conjugated(call.out.tensor)) {
-    compute(call.out);
-    return nullptr;
+// The operands of the real product, and what they need to stay in memory.
+struct ComplexProduct::Parts {
+  RealRows left;
+  RightSide right;
+  std::optional<RealRows> addend;
+  Strided out;
+  std::vector<Tensor> tensors;
+
+  Parts(const Strided& a, const Strided& b, const ProductCall& call, const TensorRef& c, const View& result)
+      : left(a), right(b, is_conjugated(call.b.tensor), is_conjugated(call.a.tensor)), out(result) {
+    if (c) addend.emplace(with_columns(c.view, result.size(1)));
+    out.widen();
   }
-  const Tensor made = empty_contiguous(g.result_shape(), call.a.view.dtype, call.a.view);
-  compute(viewed(made));
-  if (call.out) {
-    check(aoti_torch_copy_(call.out.tensor, made.get(), 0), "copy_");
-    return nullptr;
+  TensorRef real(const Strided& rows) {
+    tensors.push_back(tensor_of(rows.view));
+    return {tensors.back().get(), rows.view};
   }
-  AtenTensorHandle owned;
-  check(aoti_torch_new_tensor_handle(made.get(), &owned), "new_tensor_handle");
+};
+
+ComplexProduct::ComplexProduct(const ProductCall& given) : call_(given), gemm_(checked(given)) {
+  call_.symmetry = complex_symmetry(call_, gemm_);
+  if (!call_.c && call_.beta.value_or(0.0) != 0.0)
+    bad_value("beta is " + number_text(*call_.beta) + " but there is no c");
+  if (call_.c && call_.beta != 0.0)
+    c_ = is_conjugated(call_.c.tensor) ? viewed(resolved_c_.emplace(resolved(call_.c))) : call_.c;
+  row_ = row_for(call_, gemm_);
+  const bool in_place = call_.out && Strided(call_.out.view).has_rows() && !is_conjugated(call_.out.tensor);
+  if (!in_place) made_.emplace(empty_contiguous(gemm_.result_shape(), call_.a.view.dtype, call_.a.view));
+  out_ = in_place ? call_.out : viewed(*made_);
+}
+ComplexProduct::~ComplexProduct() = default;
+
+bool ComplexProduct::by_row() {
+  if (!row_) return false;
+  try {
+    const bool is_half = multiply_by_row(*row_, call_, gemm_, c_, out_);
+    if (is_half || call_.symmetry.asked) mirror_complex(out_.view, call_.symmetry);
+    return true;
+  } catch (const OutOfWorkspace&) {  // the real product may need less memory
+    return false;
+  }
+}
+
+ProductCall ComplexProduct::as_real() {
+  Strided a(call_.a.view), b(call_.b.view);
+  if (call_.trans_a) a.transpose();
+  if (call_.trans_b) b.transpose();
+  parts_ = std::make_unique<Parts>(a, b, call_, c_, out_.view);
+  ProductCall real{.a = parts_->real(parts_->left.rows), .b = parts_->real(parts_->right.rows)};
+  real.out = parts_->real(parts_->out);
+  if (parts_->addend) real.c = parts_->real(parts_->addend->rows), real.beta = call_.beta;
+  real.alpha = call_.alpha;
+  real.choice = call_.choice;
+  real.precision = call_.precision.value_or(Precision::ieee);  // torch's flags apply to float32 only
+  real.symmetry = call_.symmetry;
+  return real;
+}
+
+AtenTensorHandle ComplexProduct::result() {
+  if (!made_) return nullptr;
+  AtenTensorHandle owned = nullptr;
+  if (call_.out)
+    check(aoti_torch_copy_(call_.out.tensor, made_->get(), 0), "copy_");
+  else
+    check(aoti_torch_new_tensor_handle(made_->get(), &owned), "new_tensor_handle");
   return owned;
 }
 

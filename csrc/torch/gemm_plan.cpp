@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "torch/scalar_types.h"
+
 namespace fastgemm::torch_ops {
 namespace {
 
@@ -10,12 +12,15 @@ void check_operand(const char* name, const View& v) {
     bad_value(std::string(name) + " must have at least 2 dimensions, got shape " + shape_text(v.shape()));
 }
 
-// The product type for operands of these types.
+// The product type for operands of these types. bool operands are read as uint8, in the same memory, where
+// the other is bool or a byte: an element of the product is the number of k at which both operands are true.
 DType product_type(const View& a, const View& b) {
-  const DType x = arithmetic_type("a", a.dtype);
-  if (a.dtype == b.dtype) return x;
-  if (x == DType::u8 && b.dtype == torch_dtype(DType::i8)) return DType::u8i8;
-  if (x == DType::i8 && b.dtype == torch_dtype(DType::u8)) return DType::i8u8;
+  const auto is_byte = [](int32_t t) { return t == kBool || t == kUInt8 || t == kInt8; };
+  const bool bytes = is_byte(a.dtype) && is_byte(b.dtype);
+  const auto read = [bytes](int32_t t) { return bytes && t == kBool ? int32_t(kUInt8) : t; };
+  const DType x = arithmetic_type("a", read(a.dtype));
+  if (read(a.dtype) == read(b.dtype)) return x;
+  if (bytes) return x == DType::u8 ? DType::u8i8 : DType::i8u8;
   bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
             "; they must be equal");
 }

@@ -4,8 +4,8 @@
 
 #include "core/simulator.h"
 #include "cuda/available.h"
-#include "torch/epilogue_pass.h"
-#include "torch/integers.h"
+#include "strategies/strategies.h"
+#include "torch/operand_copy.h"
 #include "torch/scalar_types.h"
 #include "torch/symmetric.h"
 
@@ -23,6 +23,10 @@ DType result_type_of(DType type, const std::optional<int32_t>& asked) {
              : type == DType::i16 ? " and torch.int64"
                                   : ""));
 }
+
+// If no allowed kernel takes the type of a product, its operands are widened, by one pass over each: to
+// int16, which holds every value of uint8 and of int8, or to int64 if int16 is summed in 64 bits.
+DType widened(DType product) { return product == DType::i16i64 ? DType::i64 : DType::i16; }
 
 // The alignment of an address, up to 256 bytes. No kernel requires more, and allocators guarantee no more.
 int64_t alignment_of(const void* p) {
@@ -74,7 +78,7 @@ bool is_torchs(const ProductCall& call, Device device) {
 
 std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, int threads, bool by_torch) {
   auto plan = std::make_shared<Plan>();
-  const View &a = call.a.view, &b = call.b.view;
+  View a = call.a.view, b = call.b.view;
   Gemm g = describe(a, b, call.trans_a, call.trans_b);
   GemmProblem& p = g.problem;
   if (p.type == DType::i16 && call.out_dtype.value_or(kInt64) == kInt64) p.type = DType::i16i64;
@@ -90,29 +94,38 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
 
   const Kernel* const torchs = by_torch ? torch_row(device) : nullptr;
   const auto decided = [&] {
-    return torchs ? Decision{{torchs, torchs}} : decide(chosen_for(p), device, threads, call.choice);
+    return torchs ? Decision{{torchs, torchs}}
+                  : decide(strategies::chosen_for(p), device, threads, call.choice);
   };
-  if (std::ranges::find(plan->shape, 0) != plan->shape.end()) plan->path = Plan::Path::nothing;
-  const View out = call.out ? call.out.view : allocated_result(*plan, a, torch_dtype(p.out_type));
+  plan->is_empty = std::ranges::find(plan->shape, 0) != plan->shape.end();
+  View out = call.out ? call.out.view : allocated_result(*plan, a, torch_dtype(p.out_type));
   p.out = matrix_of<Matrix>(out, false);
   set_epilogue(p, call);
   p.symmetry = symmetry_of(call, p);
-  plan->copies_a = is_scattered(p.a, p.m, p.k), plan->copies_b = is_scattered(p.b, p.k, p.n);
   if (is_product_type(p.type) && !is_taken(p, device, call.choice)) {
-    plan->path = Plan::Path::widen;
-  } else if (plan->path == Plan::Path::nothing) {
-    plan->decision = decided();  // to raise for wrong levels
-  } else if (needs_own_result(p)) {
-    plan->path = Plan::Path::copy_result;
-  } else if (plan->copies_a || plan->copies_b) {
-    plan->path = Plan::Path::copy_operands;
-  } else {
-    if (p.symmetry.known && p.out.col_stride != 1) p.out = p.out.transposed();  // the same symmetric matrix
-    plan_batches(g, a, b, p.c.data ? &call.c.view : nullptr, out);
-    p = g.innermost();
-    plan->decision = decided();
-    if (g.loops.count > 1) plan->outer = std::make_unique<Loops>(g.loops);
+    p.type = widened(p.type);
+    plan->copies_a_to = plan->copies_b_to = torch_dtype(p.type);
   }
+  if (plan->is_empty) {
+    plan->decision = decided();  // to raise for wrong levels
+    plan->problem = p;
+    return plan;
+  }
+  const auto [type_a, type_b] = operand_types(p.type);
+  if (is_scattered(p.a, p.m, p.k)) plan->copies_a_to = torch_dtype(type_a);
+  if (is_scattered(p.b, p.k, p.n)) plan->copies_b_to = torch_dtype(type_b);
+  PlannedCopy copy_a, copy_b;
+  if (plan->copies_a_to) a = copy_a.of(a), p.a = matrix_of<ConstMatrix>(a, call.trans_a);
+  if (plan->copies_b_to) b = copy_b.of(b), p.b = matrix_of<ConstMatrix>(b, call.trans_b);
+  if ((plan->copies_result = needs_own_result(p))) {
+    out = allocated_result(*plan, a, torch_dtype(p.out_type));
+    p.out = matrix_of<Matrix>(out, false);
+  }
+  if (p.symmetry.known && p.out.col_stride != 1) p.out = p.out.transposed();  // the same symmetric matrix
+  plan_batches(g, a, b, p.c.data ? &call.c.view : nullptr, out);
+  p = g.innermost();
+  plan->decision = decided();
+  if (g.loops.count > 1) plan->outer = std::make_unique<Loops>(g.loops);
   plan->problem = p;
   return plan;
 }

@@ -43,18 +43,14 @@ class Signature {
 
 // A planned call. It holds no addresses; they are filled in for each call.
 struct Plan {
-  enum class Path : uint8_t {
-    launch,
-    nothing,        // the result has no elements
-    copy_operands,  // an operand without a unit stride is copied first
-    copy_result,    // out has no unit stride: a contiguous result is computed, then copied to it
-    widen,          // no allowed kernel takes this product type: operands are widened (integers.h)
-  };
-  Path path = Path::launch;
-  bool copies_a = false, copies_b = false;
-  GemmProblem problem;  // includes the innermost batch dimension only
+  bool is_empty = false;  // the result has no elements
+  // An operand without a unit stride is copied first. If no allowed kernel takes the type of the product,
+  // both are copied to a wider type. The problem is that of the copies.
+  std::optional<int32_t> copies_a_to, copies_b_to;  // torch dtypes
+  bool copies_result = false;  // out has no unit stride: a contiguous result is computed, then copied to it
+  GemmProblem problem;         // includes the innermost batch dimension only
   Decision decision;
-  std::vector<int64_t> shape, strides;  // of the result; strides only if there is no out
+  std::vector<int64_t> shape, strides;  // of the result; strides only if it is allocated
   std::unique_ptr<const Loops> outer;   // null: one launch computes everything
 };
 

@@ -3,15 +3,13 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/can_run.h"
+#include "strategies/strategies.h"
 #include "torch/complex.h"
 #include "torch/context.h"
-#include "torch/epilogue_pass.h"
 #include "torch/hooks.h"
-#include "torch/integers.h"
 #include "torch/kernel_range.h"
+#include "torch/operand_copy.h"
 #include "torch/plans.h"
-#include "torch/symmetric.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -43,17 +41,13 @@ const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& ch
   std::vector<const Kernel*> tried;
   const auto next = [&](const Kernel* failed) {
     tried.push_back(failed);
-    return is_free(choice) ? next_choice(chosen_for(p), at.device, at.threads, tried) : nullptr;
+    return is_free(choice) ? next_choice(strategies::chosen_for(p), at.device, at.threads, tried) : nullptr;
   };
   for (const Kernel* kernel = &first;;) {
     const Kernel* other = nullptr;
     try {
       const KernelRange range(*kernel);
-      if (needs_pass(*kernel, p))
-        multiply_then_pass(*kernel, p, at.device, at.context);
-      else
-        kernel->gemm(p, at.context);
-      if (p.symmetry.asked && kernel->role != Role::shortcut) mirror_on(at.device, Mirror::of(p), at.context);
+      strategies::run(*kernel, p, at.context);
       last_kernel = kernel->name;
       return *kernel;
     } catch (const OutOfWorkspace& refusal) {
@@ -82,7 +76,7 @@ void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, co
     // Later members of the batch may be aligned differently.
     const bool first = p.a.data == whole.a.data && p.b.data == whole.b.data && p.out.data == whole.out.data;
     if (!first && kernel->rejects) {
-      const GemmProblem chosen = chosen_for(p);
+      const GemmProblem chosen = strategies::chosen_for(p);
       if (kernel->rejects(chosen)) kernel = &select(chosen, at.device, at.threads, choice);
     }
     kernel = &launch(*kernel, p, choice, at);
@@ -90,16 +84,18 @@ void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, co
 }
 
 void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const Place& at) {
+  OperandCopy copy_a, copy_b;
+  const TensorRef &a = plan.copies_a_to ? copy_a.make(call.a, *plan.copies_a_to) : call.a,
+                  &b = plan.copies_b_to ? copy_b.make(call.b, *plan.copies_b_to) : call.b;
   GemmProblem p = plan.problem;
-  p.a.data = call.a.view.data, p.b.data = call.b.view.data, p.out.data = out.view.data;
+  p.a.data = a.view.data, p.b.data = b.view.data, p.out.data = out.view.data;
   if (p.c.data) p.c.data = call.c.view.data;
   p.epilogue.bias = call.bias.view.data;
   const Kernel* kernel = plan.decision.kernel(at.device, p.type, p.precision);
   if (!kernel)  // this throws the reason
-    kernel = &select(chosen_for(p), at.device, at.threads, call.choice);
+    kernel = &select(strategies::chosen_for(p), at.device, at.threads, call.choice);
   const Operand addend = call.c ? Operand{call.c.tensor, &call.c.view, true} : Operand{};
-  at.context.set_operands(
-      {{call.a.tensor, &call.a.view}, {call.b.tensor, &call.b.view}, addend, {out.tensor, &out.view}});
+  at.context.set_operands({{a.tensor, &a.view}, {b.tensor, &b.view}, addend, {out.tensor, &out.view}});
   if (plan.outer)
     walk(*plan.outer, p, kernel, call.choice, at);
   else
@@ -123,23 +119,6 @@ TensorRef new_result(const Plan& plan, const View& a) {
   return r;
 }
 
-void multiply_copies(const ProductCall& call, const Plan& plan, const TensorRef& out) {
-  ProductCall again = call;
-  again.out = out;
-  std::optional<Tensor> a, b;
-  if (plan.copies_a) again.a = viewed(a.emplace(contiguous_matrices(call.a.tensor, call.a.view)));
-  if (plan.copies_b) again.b = viewed(b.emplace(contiguous_matrices(call.b.tensor, call.b.view)));
-  again.symmetry = plan.problem.symmetry;  // the copies hide that both are one matrix
-  multiply(again);
-}
-
-void copy_product(const ProductCall& call) {
-  ProductCall again = call;
-  again.out = {};
-  const Tensor result(multiply(again));
-  check(aoti_torch_copy_(call.out.tensor, result.get(), 0), "copy_");
-}
-
 // Deletes a tensor unless it is released to the caller.
 struct OwnedTensor {
   AtenTensorHandle tensor = nullptr;
@@ -148,25 +127,27 @@ struct OwnedTensor {
   }
 };
 
-}  // namespace
-
-AtenTensorHandle multiply(const ProductCall& call) {
-  if (is_complex(call.a.view.dtype)) return multiply_complex(call);
-  if (has_bool(call)) return multiply(as_bytes(call));
+AtenTensorHandle multiply_real(const ProductCall& call) {
   OwnedTensor made;
   with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
     const std::shared_ptr<const Plan> plan = plan_of(call, device, threads);
     if (call.out) require_apart(call);
-    if (plan->path == Plan::Path::widen)
-      return void(made.tensor = multiply_widened(call, plan->problem.type, plan->problem.symmetry));
-    if (plan->path == Plan::Path::copy_result) return copy_product(call);
-    const TensorRef out = call.out ? call.out : new_result(*plan, call.a.view);
-    if (!call.out) made.tensor = out.tensor;
-    if (plan->path == Plan::Path::nothing) return void(last_kernel = {});
-    if (plan->path == Plan::Path::copy_operands) return multiply_copies(call, *plan, out);
+    TensorRef out = call.out;
+    if (!call.out || plan->copies_result) out = new_result(*plan, call.a.view), made.tensor = out.tensor;
+    if (plan->is_empty) return void(last_kernel = {});
     run(*plan, call, out, {context, device, threads});
+    if (plan->copies_result) check(aoti_torch_copy_(call.out.tensor, out.tensor, 0), "copy_");
   });
-  return std::exchange(made.tensor, nullptr);
+  return call.out ? nullptr : std::exchange(made.tensor, nullptr);
+}
+
+}  // namespace
+
+AtenTensorHandle multiply(const ProductCall& call) {
+  if (!is_complex(call.a.view.dtype)) return multiply_real(call);
+  ComplexProduct product(call);
+  if (!product.by_row()) multiply_real(product.as_real());
+  return product.result();
 }
 
 void tell_last_gemm_kernel(std::string_view name) { last_kernel = name; }

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "core/mirror.h"
-#include "core/simulator.h"
+#include "core/passes.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -14,14 +13,6 @@ bool may_look(const Choice& choice) {
 }
 
 }  // namespace
-
-void mirror_on(Device device, const Mirror& m, Context& context) {
-#if FASTGEMM_HAS_CUDA
-  if (device == Device::cuda) return cuda::mirror(m, context);
-#endif
-  if (device == Device::simt) return simulated_mirror(m, context);
-  cpu::mirror(m, context);
-}
 
 bool is_own_transpose(const ProductCall& call) {
   const View &a = call.a.view, &b = call.b.view;
@@ -67,7 +58,7 @@ void mirror_result(const View& out, const Symmetry& symmetry, Device device, Con
   for_each_index(loops, outer, [&](const std::array<int64_t, 4>& offset) {
     Mirror m = whole;
     m.out.data = static_cast<char*>(out.data) + offset[0] * whole.bytes;
-    mirror_on(device, m, context);
+    passes_of(device).mirror(m, context);
   });
 }
 

@@ -1,7 +1,6 @@
 // Symmetric results: finds out whether a result is symmetric, and fills its upper triangle.
 #pragma once
 
-#include "core/mirror.h"
 #include "core/table.h"
 #include "torch/product.h"
 
@@ -21,8 +20,6 @@ Symmetry symmetry_of(const ProductCall& call, const GemmProblem& p);
 // because no kernel writes such matrices. It is also so for a column-major result that must be exactly
 // symmetric: if the product were transposed, it would use the other triangle of c.
 bool needs_own_result(const GemmProblem&);
-
-void mirror_on(Device, const Mirror&, Context&);
 
 // Copies the lower triangle of each matrix to its upper one. Rows must be contiguous.
 void mirror_result(const View& out, const Symmetry&, Device, Context&);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <stdexcept>
 
 #include "torch/hooks.h"
@@ -110,6 +111,14 @@ DType arithmetic_type(const char* argument, int32_t dtype) {
 int32_t torch_dtype(DType t) {
   constexpr int32_t codes[] = {kDouble, kFloat, kHalf, kBFloat16, kInt8, kInt32, kInt64, kUInt8, kInt16};
   return codes[static_cast<int>(t)];
+}
+
+double scale_of(const char* name, double given, DType type) {
+  if (!is_integer(type)) return given;
+  if (given != std::nearbyint(given) || given < -0x1p63 || given >= 0x1p63)
+    bad_value(std::string(name) + " must be a whole number of 64 bits for integer operands, got " +
+              number_text(given));
+  return element_size(result_type(type)) == 8 ? given : double(int32_t(int64_t(given)));
 }
 
 void Loops::push(const Dim& inner) {

@@ -42,6 +42,11 @@ std::string number_text(double);                         // "0.5", "1e+30"
 DType arithmetic_type(const char* argument, int32_t dtype);
 int32_t torch_dtype(DType);
 
+// The scale (alpha or beta) of a product or sum of this type. For floating-point types it is the value given.
+// Integer results wrap, so for 32 bits or fewer it is reduced modulo 2^32. Throws std::invalid_argument if an
+// integer scale is not a whole number or does not fit in int64.
+double scale_of(const char* name, double given, DType type);
+
 // The stride of a dimension of size 1 has no effect. Sets it so that the matrix is row-major or column-major,
 // if possible.
 template <class M>

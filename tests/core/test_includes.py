@@ -15,14 +15,15 @@ OWN = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FOREIGN = re.compile(r"^\s*#\s*include\s*<((?:torch|ATen|c10|nanobind)/[^>]+|Python\.h)>", re.MULTILINE)
 INCLUDES = {str(path.relative_to(CSRC)): OWN.findall(path.read_text(encoding="utf-8")) for path in SOURCES}
 
-# Each folder, and the folders that it may include. core uses kernels only through the table.
+# Each folder, and the folders that it may include. core and strategies use kernels only through the table.
 MAY_INCLUDE = {
     "core": set(),
+    "strategies": {"core"},
     "cpu": {"core"},
     "cuda": {"core"},
     "library": {"core", "cpu", "cuda"},
     "simt": {"core", "cpu", "cuda"},
-    "torch": {"core", "cuda", "library"},
+    "torch": {"core", "cuda", "library", "strategies"},
     "python": {"core", "cpu", "cuda", "library", "simt", "torch"},
 }
 # cuda/device includes CUDA's headers on the device, and the simulator's headers on the host.

@@ -67,6 +67,6 @@ def test_a_rung_begins_with_the_command_that_runs_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", ORDER)
 def test_one_rung_alone_has_the_epilogue_of_a_layer(name: str) -> None:
-    """After the other rungs, a separate pass applies the epilogue (parts/finish.cu)."""
+    """After the other rungs, a separate pass applies the epilogue (parts/epilogues/finish.cu)."""
     speaks = re.search(r"epilogue|bias|activation", rung(name).read_text())
     assert bool(speaks) == (name == "level6_wgmma_fused")

@@ -16,6 +16,5 @@ set(FASTGEMM_CPU_GEMM_PLAIN
     csrc/cpu/gemm/predict/library.cpp
     csrc/cpu/gemm/predict/points.cpp
     csrc/cpu/gemm/predict/predict.cpp
-    csrc/cpu/gemm/symmetric.cpp
     csrc/cpu/gemm/table.cpp)
 include(csrc/cpu/gemm/dot.cmake)

@@ -1,12 +1,10 @@
 // The rows of CPU GEMM. This file also handles empty problems and column-major results, and chooses the
 // instruction set, so that the kernels need not.
-#include "core/table.h"
-
 #include "core/cpu_features.h"
+#include "core/passes.h"
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/predict/predict.h"
-#include "cpu/gemm/symmetric.h"
 
 namespace fastgemm {
 namespace {
@@ -56,7 +54,7 @@ void by_isa(const GemmProblem& p, Context& ctx) {
 
 using Predict = double (*)(const GemmProblem&, const Cpu&, int threads);
 
-bool fuses_all(const GemmProblem&) { return true; }
+bool always(const GemmProblem&) { return true; }
 
 Kernel row(int level, std::string_view name, DTypeSet types, std::string_view needs, std::string_view summary,
            Gemm gemm, Predict predict = nullptr, const char* (*unavailable)() = nullptr) {
@@ -64,7 +62,13 @@ Kernel row(int level, std::string_view name, DTypeSet types, std::string_view ne
   k.gemm = gemm;
   k.predict_on_cpu = predict;
   k.unavailable = unavailable;
-  k.fuses = fuses_all;
+  k.fuses = always;
+  return k;
+}
+// The five loops of the engine (run_engine.h), which sum in an order that m does not change where that is
+// asked.
+Kernel in_order(Kernel k) {
+  k.invariant = always;
   return k;
 }
 Kernel with_complex(Kernel k) {
@@ -83,42 +87,6 @@ Kernel with_complex(Kernel k) {
 #else
 #define FASTGEMM_AARCH64(kernel) nullptr
 #endif
-
-// The row that computes only the lower triangle of a symmetric result.
-Kernel symmetric_row() {
-  Kernel k = row(6, "symmetric", kGemmTypes, "any CPU",
-                 "the lower triangle of a symmetric result, block by block, and a copy of it", gemm_symmetric,
-                 symmetric_seconds);
-  k.role = Role::shortcut, k.rejects = not_symmetric, k.fuses = nullptr;
-  return k;
-}
-
-// Only the five loops of the engine are used, and the processor and the type choose the kernel, independently
-// of m.
-void gemm_invariant(const GemmProblem& problem, Context& ctx) {
-  GemmProblem p = problem;
-  p.invariant = true;
-#if defined(__x86_64__)
-  if (p.type == DType::bf16 && cpu_features().amx_bf16) return gemm_amx_bf16(p, ctx);
-  if (p.type == DType::bf16 && cpu_features().avx512_bf16) return gemm_dot_bf16(p, ctx);
-#elif defined(__aarch64__)
-  if (p.type == DType::bf16 && cpu_features().neon_bf16) return gemm_mmla_bf16(p, ctx);
-#endif
-  FASTGEMM_BY_ISA(gemm_pipelined)(p, ctx);
-}
-Kernel invariant_row() {
-  Kernel k = row(6, "invariant", kGemmTypes, "any CPU",
-                 "rows of C whose bits do not depend on the other rows: the blocks of k depend on k alone",
-                 run<gemm_invariant>);
-  k.role = Role::companion, k.complex = true;
-  k.rejects = [](const GemmProblem& p) -> const char* {
-    const Precision x = p.precision;
-    return x == Precision::ieee || x == Precision::bf16x6 || x == Precision::tf32
-               ? nullptr
-               : "its products have the precisions \"ieee\", \"bf16x6\" and \"tf32\" alone";
-  };
-  return k;
-}
 
 // Why the kernels of a unit cannot run: the processor lacks it, or FASTGEMM_CPU_ISA excludes it.
 const char* lacking(bool CpuFeatures::*unit, const char* absent, const char* left_out) {
@@ -170,6 +138,11 @@ void cpu::run_epilogue_pass(const EpiloguePass& given, Context& ctx) {
   baseline::epilogue_pass(f, ctx);
 }
 
+const Passes& cpu_passes() {
+  static constexpr Passes passes{cpu::double_rows, cpu::mirror, cpu::run_epilogue_pass};
+  return passes;
+}
+
 std::span<const Kernel> cpu_gemm_kernels() {
   using cpu_predict::seconds_of, cpu_predict::Row;
   constexpr DTypeSet bf16 = dtypes(DType::bf16), i8 = dtypes(DType::i8);
@@ -182,22 +155,21 @@ std::span<const Kernel> cpu_gemm_kernels() {
           run<FASTGEMM_BY_ISA(gemm_simd)>, seconds_of<Row::simd>),
       row(5, "microkernel", kGemmTypes, "any CPU", "a tile of C in registers, all cores",
           run<FASTGEMM_BY_ISA(gemm_microkernel)>, seconds_of<Row::microkernel>),
-      row(6, "amx_bf16", bf16, "AMX-BF16", "tile registers, 16 x 16 x 32 products an instruction",
-          FASTGEMM_X86(gemm_amx_bf16), seconds_of<Row::amx_bf16>, without_amx_bf16),
+      in_order(row(6, "amx_bf16", bf16, "AMX-BF16", "tile registers, 16 x 16 x 32 products an instruction",
+                   FASTGEMM_X86(gemm_amx_bf16), seconds_of<Row::amx_bf16>, without_amx_bf16)),
       row(6, "amx_int8", i8, "AMX-INT8", "tile registers, 16 x 16 x 64 products an instruction",
           FASTGEMM_X86(gemm_amx_int8), seconds_of<Row::amx_int8>, without_amx_int8),
-      row(6, "dot_bf16", bf16, "AVX512-BF16", "vdpbf16ps: 32 products an instruction",
-          FASTGEMM_X86(gemm_dot_bf16), seconds_of<Row::dot_bf16>, without_dot_bf16),
+      in_order(row(6, "dot_bf16", bf16, "AVX512-BF16", "vdpbf16ps: 32 products an instruction",
+                   FASTGEMM_X86(gemm_dot_bf16), seconds_of<Row::dot_bf16>, without_dot_bf16)),
       row(6, "dot_int8", i8, "AVX512-VNNI", "vpdpbusd: 64 products an instruction",
           FASTGEMM_X86(gemm_dot_int8), seconds_of<Row::dot_int8>, without_dot_int8),
-      row(6, "mmla_bf16", bf16, "Arm FEAT_BF16", "bfmmla: 2 x 2 x 4 products an instruction",
-          FASTGEMM_AARCH64(gemm_mmla_bf16), seconds_of<Row::mmla_bf16>, without_mmla_bf16),
+      in_order(row(6, "mmla_bf16", bf16, "Arm FEAT_BF16", "bfmmla: 2 x 2 x 4 products an instruction",
+                   FASTGEMM_AARCH64(gemm_mmla_bf16), seconds_of<Row::mmla_bf16>, without_mmla_bf16)),
       row(6, "mmla_int8", i8, "Arm FEAT_I8MM", "smmla: 2 x 2 x 8 products an instruction",
           FASTGEMM_AARCH64(gemm_mmla_int8), seconds_of<Row::mmla_int8>, without_mmla_int8),
-      with_complex(row(6, "pipelined", kGemmTypes, "any CPU", "level 5 that prefetches C and the next panels",
-                       run<FASTGEMM_BY_ISA(gemm_pipelined)>, seconds_of<Row::pipelined>)),
-      symmetric_row(),
-      invariant_row(),
+      in_order(with_complex(row(6, "pipelined", kGemmTypes, "any CPU",
+                                "level 5 that prefetches C and the next panels",
+                                run<FASTGEMM_BY_ISA(gemm_pipelined)>, seconds_of<Row::pipelined>))),
   };
   return rows;
 }

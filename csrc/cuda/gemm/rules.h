@@ -69,12 +69,6 @@ inline const char* beyond_bf16x6(const GemmProblem& p) {
   return beyond_planes(p);
 }
 
-inline const char* beyond_invariant(const GemmProblem& p) {
-  if (p.precision != Precision::ieee && p.precision != Precision::bf16x6 && p.precision != Precision::tf32)
-    return "it has only the precisions \"ieee\", \"bf16x6\" and \"tf32\"";
-  return beyond_planes(p);
-}
-
 // For float32, crt computes some tiles by bf16x6, so it has the limits of bf16x6.
 inline const char* beyond_crt(const GemmProblem& p) {
   return p.type == DType::f32 ? beyond_bf16x6(p) : beyond_coordinates(p);
@@ -134,13 +128,6 @@ inline GemmProblem with_row_as_bias(const GemmProblem& p) {
   q.epilogue = {.has_bias = true, .bias = p.c.data, .bias_col_stride = 1};
   q.beta = 0, q.c = {};
   return fuses_in_fragments(q) ? q : p;
-}
-
-// invariant: products of 16-bit types and of tf32. float32 is excluded: there an element may be computed
-// again after it was stored, and its sum must not have been overwritten by the epilogue's result.
-inline bool fuses_invariantly(const GemmProblem& p) {
-  const bool tf32 = p.type == DType::f32 && p.precision == Precision::tf32;
-  return (tf32 || fuses_half(p)) && fuses_in_fragments(p);
 }
 
 // Whether wgmma_specialized stores both triangles of a symmetric result: it does for 16-bit types that the

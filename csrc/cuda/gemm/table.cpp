@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/passes.h"
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/predict/predict.h"
-#include "cuda/gemm/predict/symmetric.h"
+#include "cuda/gemm/predict/triangle.h"
 #include "cuda/gemm/rules.h"
 #include "cuda/rows.h"
 
@@ -24,6 +25,17 @@ constexpr DTypeSet kTensorCoreTypes = kFloat32 | kHalfAndByte;
 // layout.
 bool fuses_floats(const GemmProblem& p) { return p.alpha == 1.0 && (p.type == DType::f32 || fuses_half(p)); }
 
+// The products whose order of sums a row keeps if that is asked for. All rows of a type add in the same
+// order: each instruction takes the next 32 bytes of k, whatever the width of the tile. (PTX does not promise
+// that instructions of 64 x 32 and of 64 x 256 sums round alike. On an H200 they do:
+// tests/kernels/test_invariant.py.) bf16x6 does not take short sums (rules.h), so vectorized does.
+bool always(const GemmProblem&) { return true; }
+bool is_float32(const GemmProblem& p) { return p.type == DType::f32 && p.precision != Precision::tf32; }
+bool is_short_float32(const GemmProblem& p) { return is_float32(p) && beyond_bf16x6(p); }
+bool is_half_or_tf32(const GemmProblem& p) {
+  return fuses_half(p) || (p.type == DType::f32 && p.precision == Precision::tf32);
+}
+
 // What a GPU needs to run a row.
 struct Needs {
   std::string_view text;
@@ -38,12 +50,13 @@ struct Fields {
   DTypeSet types = kGemmTypes;
   Needs needs = kAmpere;
   Role role = Role::rung;
-  Precision precision = Precision::ieee;                         // the precision of its float32 products
-  const char* (*rejects)(const GemmProblem&) = nullptr;          // null: takes every problem
-  bool (*fuses)(const GemmProblem&) = nullptr;                   // null: a pass applies epilogues
-  bool (*mirrors)(const GemmProblem&) = nullptr;                 // null: stores one triangle, or all
-  predict::Counter count = nullptr;                              // null: not predicted, and so picked last
-  double (*predicts)(const GemmProblem&, const Gpu&) = nullptr;  // used instead of counts
+  Precision precision = Precision::ieee;                 // the precision of its float32 products
+  const char* (*rejects)(const GemmProblem&) = nullptr;  // null: takes every problem
+  bool (*fuses)(const GemmProblem&) = nullptr;           // null: a pass applies epilogues
+  bool (*mirrors)(const GemmProblem&) = nullptr;         // null: stores one triangle, or all
+  int64_t (*most_of_triangle)(const GemmProblem&, const Gpu&) = nullptr;  // null: computes both triangles
+  bool (*invariant)(const GemmProblem&) = nullptr;  // null: the order of its sums may depend on m
+  predict::Counter count = nullptr;                 // null: not predicted, and so picked last
   std::string_view summary;
 };
 
@@ -52,13 +65,11 @@ template <Row row, predict::Counter count>
 double predicted(const GemmProblem& p, const Gpu& gpu) {
   return predict::seconds(row, count, p, gpu);
 }
-// The prediction of a row: its own function, or its counts times their costs, or none.
-template <Row row, predict::Counter count, Predict own>
-constexpr Predict prediction = own;
+// The prediction of a row: its counts times their costs, or none.
 template <Row row, predict::Counter count>
-constexpr Predict prediction<row, count, nullptr> = predicted<row, count>;
+constexpr Predict prediction = predicted<row, count>;
 template <Row row>
-constexpr Predict prediction<row, nullptr, nullptr> = nullptr;
+constexpr Predict prediction<row, nullptr> = nullptr;
 
 constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProblem&, Context&),
                         Predict predicts, const Fields& r) {
@@ -76,19 +87,27 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .predict = predicts,
           .rejects = r.rejects,
           .fuses = r.fuses,
-          .mirrors = r.mirrors};
+          .mirrors = r.mirrors,
+          .most_of_triangle = r.most_of_triangle,
+          .invariant = r.invariant};
 }
 
 constexpr Kernel kRows[] = {
-#define FASTGEMM_ROW(name, ...)                 \
-  kernel(#name, FASTGEMM_LAUNCHER(gemm_##name), \
-         prediction<Row::name, Fields{__VA_ARGS__}.count, Fields{__VA_ARGS__}.predicts>, {__VA_ARGS__}),
+#define FASTGEMM_ROW(name, ...)                                                                   \
+  kernel(#name, FASTGEMM_LAUNCHER(gemm_##name), prediction<Row::name, Fields{__VA_ARGS__}.count>, \
+         {__VA_ARGS__}),
 #include "cuda/gemm/rows.def"
 };
 
 }  // namespace
 
 std::span<const Kernel> cuda_gemm_kernels() { return kRows; }
+
+const Passes& cuda_passes() {
+  static constexpr Passes passes{FASTGEMM_LAUNCHER(double_rows), FASTGEMM_LAUNCHER(mirror),
+                                 FASTGEMM_LAUNCHER(run_epilogue_pass)};
+  return passes;
+}
 
 const predict::PredictedRow* predict::predicted_row(std::string_view name) {
   static constexpr PredictedRow rows[] = {

@@ -147,9 +147,12 @@ def _call(problem: BenchProblem, choice: dict[str, Any]) -> Callable[[], Tensor]
     return lambda: ops.gemm(a, b, trans_a=trans_a, trans_b=trans_b, **choice)
 
 
-def _row(op: Op, found: list[dict[str, Any]]) -> KernelInfo | None:
-    """The row of the table whose launcher ran; its launches may include helper kernels with other names."""
-    ran = found[0]["row"] if found else None
+def _row(op: Op, kernel: str | None, found: list[dict[str, Any]]) -> KernelInfo | None:
+    """The row of the table that ran: ``kernel`` if one is named, otherwise the row whose launcher ran.
+
+    A named row may have other rows compute its product. Launches may include helper kernels with other names.
+    """
+    ran = kernel or (found[0]["row"] if found else None)
     return next((row for row in kernels(op, "cuda") if row.name == ran), None)
 
 
@@ -249,7 +252,7 @@ def explain(
         _errors.attribute(refusal, "explain")
         raise
     launches = build_launches(found, simulator.path(), target)
-    row = _row(op, found)
+    row = _row(op, kernel, found)
     name = problems.dtype_name(dtype)
     return Report(
         op=op,

@@ -4,6 +4,7 @@
 // docs/weak_spots.md its speed.
 //
 // The pre-pass moves n^2 elements for n^3 multiply-adds, so small products gain least.
+#include "cuda/gemm/fast/decode.cuh"
 #include "cuda/gemm/parts/planes/engine.cuh"
 #include "cuda/gemm/parts/residues/fallback.cuh"
 
@@ -37,7 +38,13 @@ void residues::multiply_fallback(const Gemm<float>& g, const Selection& selectio
 
 void gemm_bf16x6(const GemmProblem& problem, Context& context) {
   const char* const name = "bf16x6";
-  if (problem.invariant) return planes::gemm_by_planes<planes::Bf16x6Invariant>(name, problem, context);
+  if (problem.invariant) {
+    const int64_t rows = problem.out.col_stride == 1 || problem.n == 1 ? problem.m : problem.n;  // by_rows()
+    if (!cuda::has_wgmma() || !plans::takes_plane_decode(rows, problem.k))
+      return planes::gemm_by_planes<planes::Bf16x6Invariant>(name, problem, context);
+    return run_gemm<float>(problem, context,
+                           [&](const auto& g, int batch) { decode_by_planes(g, batch, context); });
+  }
   if (problem.epilogue.asked()) return planes::gemm_by_planes<Fusing<planes::Bf16x6>>(name, problem, context);
   if (problem.triangle != 1) return planes::gemm_by_planes<planes::Bf16x6>(name, problem, context);
   run_gemm<float>(problem, context, [&](const auto& g, int batch) {

@@ -11,16 +11,16 @@
 //     cut while the tensor cores work.
 //   - Operands are multiplied by 2^24 first, so that bf16 planes hold all bits of the smallest float32. Sums
 //     that are not finite are computed again by fused multiply-adds (parts/float_dot.cuh).
-//   - k is split to fill the device; a second launch adds the sums in order (parts/split_k.cuh).
+//   - k is split to fill the device; a second launch adds the sums in order (parts/schedules/split_k.cuh).
 //   - Where there is enough work for wgmma tiles of 256 rows, two warpgroups share the columns, which are cut
 //     once for both. The sums have the same bits.
 //
 // Its gain over cuBLAS SGEMM is in docs/img and benchmarks/results/h100/weak_spots.json.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/fused_sums.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/launch_splits.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/sides.cuh"
 #include "cuda/gemm/predict/fused_plan.h"
 #include "cuda/gemm/rules.h"

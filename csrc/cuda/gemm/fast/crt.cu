@@ -21,7 +21,7 @@
 #include <tuple>
 
 #include "cuda/available.h"
-#include "cuda/gemm/launchers.h"
+#include "cuda/gemm/parts/residues/bytes.cuh"
 #include "cuda/gemm/parts/residues/cut.cuh"
 #include "cuda/gemm/parts/residues/fallback.cuh"
 #include "cuda/gemm/parts/residues/join.cuh"
@@ -30,7 +30,7 @@
 #include "cuda/gemm/parts/residues/scale.cuh"
 #include "cuda/gemm/parts/residues/survey.cuh"
 #include "cuda/gemm/parts/reused_workspace.cuh"
-#include "cuda/gemm/parts/vector_store.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -149,7 +149,7 @@ void multiply_one_by_one(const Sources<T>& sources, const Selection& selection, 
     workspace.begin_again();
     p.a = {a.residues + i * reduce.m * padded, padded, 1, 0};
     p.b = {b.residues + i * reduce.n * padded, 1, padded, 0};
-    gemm_mma_sync(p, workspace);
+    multiply_bytes(gemm_of<int8_t>(p), workspace);
     reduce.index = i, reduce.reduction = {system.modulus[i], system.reciprocal[i]};
     launch<reduce_kernel>("reduce_residues", {dim3(unsigned(blocks)), dim3(kSumThreads)}, context)(reduce);
   }

@@ -21,7 +21,7 @@
 //
 // No tile is shared by blocks, as in the decode kernel of 16-bit types (fast/invariant.cu).
 #include "cuda/gemm/fast/decode_planes.cuh"
-#include "cuda/gemm/parts/blend.cuh"
+#include "cuda/gemm/parts/epilogues/blend.cuh"
 #include "cuda/gemm/parts/float_dot.cuh"
 #include "cuda/gemm/parts/planes/engine.cuh"
 

@@ -6,7 +6,7 @@
 //     code of its own;
 //   - block tiles are 32 x 32, so that 100 x 100 is 16 blocks. Where tiles are few, up to 12 warps share the
 //     k of a tile and add their sums in shared memory, in a fixed order; where they are fewer still, blocks
-//     share it, too (parts/split_k.cuh). Where tiles are many, each warp has a tile of its own;
+//     share it, too (parts/schedules/split_k.cuh). Where tiles are many, each warp has a tile of its own;
 //   - a step has one of two depths: for k up to 8 elements (16-bit types: 16) it has half the loads and
 //     registers.
 // float32 is multiplied in fp64, where its products are exact. So level 6 takes this kernel for float32 only
@@ -15,8 +15,8 @@
 // columns by fused multiply-adds; each of the two is the faster one for some shapes
 // (benchmarks/fits/h200.json).
 #include "cuda/gemm/fast/direct.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/launch_splits.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"
 

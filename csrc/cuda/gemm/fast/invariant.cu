@@ -1,31 +1,16 @@
-// Products in which the bits of a row of C do not depend on the other rows, nor on how many there are
-// (docs/invariant.md). No tile is shared by blocks: one block makes each sum, from the first k to the last.
-// The kernels differ in how they keep all multiprocessors busy where C has few rows:
+// The kernel of wgmma_specialized for few rows, where the bits of a row of C must not depend on the others
+// (docs/invariant.md, GemmProblem::invariant). No tile is shared by blocks: one block makes each sum, from
+// the first k to the last, in the order of wgmma_specialized's tiles.
 //
-//   types                    few rows                  more rows
-//   float16, bfloat16        decode_kernel, below      wgmma_specialized without stream-K
-//   float32                  decode_planes.cu          bf16x6 with chunks that k alone fixes (scheme.cuh)
-//   float32 as tf32          decode_kernel             wgmma_specialized without stream-K
-//   float64                  dmma without stream-K
-//   integers                 whichever row is fastest: their sums are exact
-//
-// On GPUs without wgmma, mma_sync computes the first and the third of these. All kernels of a type add the
-// products of a sum in the same order: each instruction takes the next 32 bytes of k, whatever the width of
-// the tile. (PTX does not promise that instructions of 64 x 32 and of 64 x 256 sums round alike. On an H200
-// they do: tests/kernels/test_invariant.py.)
-//
-// decode_kernel: a decoding step is bound by reading B, the weights, once, and a multiprocessor reads only at
+// A decoding step is bound by reading B, the weights, once, and a multiprocessor reads only at
 // its share of the bandwidth. So each multiprocessor gets one tile of (64, N) sums, and N is small enough for
 // all of them to have work. Boxes of A have as many rows as C, rounded up to a multiple of 8: on an H200 the
 // TMA takes longer to fill rows beyond the matrix with zeros than to load rows. The remaining rows of a stage
 // are multiplied, too, but their sums are never stored. They are cleared once, because checkers report reads
 // of uninitialized memory.
-#include "cuda/available.h"
 #include "cuda/gemm/fast/decode.cuh"
-#include "cuda/gemm/launchers.h"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/launch_row.h"
-#include "cuda/gemm/parts/main_loop.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
+#include "cuda/gemm/parts/wgmma_kernel.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"
 
@@ -33,53 +18,45 @@ namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kRows = plans::kDecodeRows;  // rows of a tile
-constexpr int kConsumerWarps = 4, kThreads = 32 * kConsumerWarps + 32;
 
 template <int N>
 struct Shape {
-  static constexpr int kN = N, kSums = N / 2;  // per consumer thread
-  static constexpr int kStageBytes = (kRows + N) * 128, kStages = (216 << 10) / kStageBytes;
-
-  struct Shared {
-    unsigned char stage[kStages][kStageBytes];  // (kRows, kK) of A, then (N, kK) of B
-    RingBarriers<kStages> ring;
-  };
+  static constexpr int kN = N, kStageBytes = (kRows + N) * 128;
+  using Shared = WgmmaShared<(216 << 10) / kStageBytes, kStageBytes, 4>;
   static_assert(sizeof(Shared) <= 227 << 10);
-};
-
-struct Maps {
-  TensorMap a, b;
 };
 
 template <class T>
 struct Arguments {
   Gemm<T> gemm;
   DecodeTiles tiles;
-  int stages;            // stages per tile
-  int batch_a, batch_b;  // 0 if the batch shares the operand
-  bool pairs;            // two neighbours in a row of C can be stored together
-  Epilogue epilogue;     // used by kernels that fuse it
+  int stages;         // stages per tile
+  bool pairs;         // two neighbours in a row of C can be stored together
+  Epilogue epilogue;  // used by kernels that fuse it
 };
 
-template <class S, class A, class B, class T>
-__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g) {
-  const bool elected = elect_one();
-  grid_dependency_wait();
-  StageProducer<S::kStages, S::kStageBytes, A, B, false, true> producer(
-      shared.stage[0], shared.ring, maps.a, maps.b, g.tiles.rows * 128 + B::kBytes);
-  for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x)) {
-    const auto at = g.tiles.template place_of<S::kN>(tile);
-    producer.fill({at.row, at.column, at.batch * g.batch_a, at.batch * g.batch_b}, 0, g.stages, elected);
-  }
-}
+// Every part is a whole tile.
+template <class S, class T>
+struct Schedule {
+  const Arguments<T>& g;
 
-// Clears rows [first, kRows) of A in every stage.
-template <class S>
-__device__ __forceinline__ void clear_rows(typename S::Shared& shared, int first) {
+  template <class Body>
+  __device__ __forceinline__ void each_part(Body&& body) const {
+    for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x))
+      body(Part{tile, 0, 1}, 0, g.stages);
+  }
+  __device__ __forceinline__ DecodeTiles::Place place(const Part& part) const {
+    return g.tiles.template place_of<S::kN>(part.tile);
+  }
+};
+
+// The consumers clear rows [first, kRows) of A in every stage.
+template <class Shared>
+__device__ __forceinline__ void clear_rows(Shared& shared, int first) {
   constexpr int kUnits = kRows * 128 / 16;
   if (first == kRows) return;
-  for (int stage = 0; stage < S::kStages; ++stage)
-    for (int i = first * 8 + int(threadIdx.x); i < kUnits; i += kThreads)
+  for (int stage = 0; stage < Shared::kStages; ++stage)
+    for (int i = first * 8 + int(threadIdx.x); i < kUnits; i += 32 * Shared::kConsumerWarps)
       store_vector(shared.stage[stage] + 16 * i, Vector<uint32_t, 4>{});
   fence_async_shared();
 }
@@ -117,36 +94,24 @@ __device__ __forceinline__ void store_sums(const Gemm<T>& g, const Epilogue& epi
 }
 
 template <class S, class T, Major b_major>
-__global__ void __launch_bounds__(kThreads, 1)
-    decode_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<T> g) {
+__global__ void __launch_bounds__(S::Shared::kThreads, 1)
+    decode_kernel(const __grid_constant__ BoxMaps maps, const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
-  using A = OperandTile<T, Major::k, kRows>;
-  using B = OperandTile<T, b_major, S::kN>;
-  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  if (threadIdx.x == kThreads - 1) prefetch_map(&maps.a), prefetch_map(&maps.b);
-  if (threadIdx.x == 0) {
-    shared->ring.init(1, kConsumerWarps);
-    fence_barrier_init();
-  }
-  clear_rows<S>(*shared, g.tiles.rows);
-  __syncthreads();
-  launch_dependents();
+  using E = TensorCoreElement<T>;
+  using Source = BoxSource<E, Major::k, kRows, Read::often, b_major, S::kN, Read::once>;
+  using Shared = typename S::Shared;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   const int warp = warp_index();
-  if (warp == kConsumerWarps) return produce<S, A, B>(*shared, maps, g);
-  using Operands = SharedOperands<TensorCoreElement<T>, A, B, Major::k, b_major>;
-  WgmmaConsumer<S::kStages, S::kStageBytes, Operands> consumer(shared->ring, shared->stage[0], warp);
-  float sum[S::kSums];  // (64, S::kN), 16 rows per warp
-  for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x)) {
-    FASTGEMM_NO_UNROLL
-    for (int step = 0; step < g.stages; ++step) consumer.multiply(sum, step > 0, [] {});
-    consumer.finish(sum);
-    const auto place = g.tiles.template place_of<S::kN>(tile);
+  if (warp < Shared::kConsumerWarps) clear_rows(*shared, g.tiles.rows);
+  const Source source{maps, g.tiles.rows * 128 + Source::Y::kBytes};
+  const Schedule<S, T> schedule{g};
+  run_wgmma(*shared, source, schedule, warp, [&](auto& sum, const Part& part) {
+    const auto place = schedule.place(part);
     const Gemm<T> matrix = g.gemm.at_batch(place.batch);
-    if (matrix.result.wide)
-      store_sums<S, float>(matrix, g.epilogue, sum, place.row, place.column, g.pairs);
-    else
-      store_sums<S, T>(matrix, g.epilogue, sum, place.row, place.column, g.pairs);
-  }
+    with_stored_type(matrix.result, [&]<class Out>() {
+      store_sums<S, Out>(matrix, g.epilogue, sum, place.row, place.column, g.pairs);
+    });
+  });
 #endif
 }
 
@@ -159,16 +124,11 @@ void launch_decode(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
   copies.launch({}, context);
   const auto run = [&]<int N, Major b_major>() {
     const DecodeTiles tiles = decode_tiles(batch, g.m, g.n, N);
-    const Arguments<T> arguments{g,
-                                 tiles,
-                                 plans::specialized_stages(g.k, int(sizeof(T))),
-                                 a.batch_stride != 0,
-                                 b.batch_stride != 0,
-                                 stores_pairs(g.result, batch),
-                                 of_pairs};
-    const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(kThreads), sizeof(typename Shape<N>::Shared),
-                            true};
-    const Maps maps{a.map(tiles.rows), b.map(N)};
+    const Arguments<T> arguments{g, tiles, plans::specialized_stages(g.k, int(sizeof(T))),
+                                 stores_pairs(g.result, batch), of_pairs};
+    const LaunchShape shape{dim3(unsigned(tiles.blocks())), dim3(Shape<N>::Shared::kThreads),
+                            sizeof(typename Shape<N>::Shared), true};
+    const BoxMaps maps(a, tiles.rows, b, N);
     if constexpr (b_major == Major::k) {
       if (epilogue.asked())
         return launch<decode_kernel<Fusing<Shape<N>>, T, b_major>>("decode", shape, context)(maps, arguments);
@@ -197,50 +157,20 @@ void launch_decode(const Gemm<T>& g, int batch, const Epilogue& epilogue, Contex
   }
 }
 
-void gemm_half(const GemmProblem& p, Context& context) {
-  const GemmProblem rows = by_rows(p);
-  if (!cuda::has_wgmma()) return gemm_mma_sync(p, context);
-  if (!plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors()))
-    return gemm_wgmma_specialized(p, context);
-  run_gemm<Half, BFloat16>(
-      p, context, [&](const auto& g, int batch) { launch_decode(g, batch, rows.epilogue, context); });
-}
-
-// The general kernel takes products with weights along n, with scales or with c, however few rows there are.
-void gemm_tf32(const GemmProblem& p, Context& context) {
-  const GemmProblem rows = by_rows(p);
-  if (!cuda::has_wgmma()) return gemm_mma_sync(p, context);
-  const bool plain = rows.alpha == 1.0 && rows.beta == 0.0, along_k = rows.k > 1 && rows.b.row_stride == 1;
-  if (!plain || !along_k || !plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors()))
-    return gemm_wgmma_specialized(p, context);
-  run_gemm<float>(p, context,
-                  [&](const auto& g, int batch) { launch_decode(g, batch, rows.epilogue, context); });
-}
-
-void gemm_float(const GemmProblem& p, Context& context) {
-  if (p.precision == Precision::tf32) return gemm_tf32(p, context);
-  const GemmProblem rows = by_rows(p);
-  if (beyond_bf16x6(p)) return gemm_vectorized(p, context);
-  if (!cuda::has_wgmma() || !plans::takes_plane_decode(rows.m, rows.k)) return gemm_bf16x6(p, context);
-  run_gemm<float>(p, context, [&](const Gemm<float>& g, int batch) { decode_by_planes(g, batch, context); });
+bool takes(const GemmProblem& rows, const GemmProblem& p) {
+  if (!plans::takes_decode(rows.batch, rows.m, rows.n, multiprocessors())) return false;
+  if (p.type != DType::f32) return fuses_half(p);
+  return rows.alpha == 1.0 && rows.beta == 0.0 && rows.k > 1 && rows.b.row_stride == 1;
 }
 
 }  // namespace
 
-void gemm_invariant(const GemmProblem& problem, Context& context) {
-  GemmProblem p = problem;
-  p.invariant = true;
-  switch (p.type) {
-    case DType::f16:
-    case DType::bf16:
-      return gemm_half(p, context);
-    case DType::f32:
-      return gemm_float(p, context);
-    case DType::f64:
-      return gemm_dmma(p, context);
-    default:
-      launch_fastest_row(p, context);
-  }
+bool multiply_few_rows(const GemmProblem& p, Context& context) {
+  const GemmProblem rows = by_rows(p);
+  if (!takes(rows, p)) return false;
+  run_gemm<float, Half, BFloat16>(
+      p, context, [&](const auto& g, int batch) { launch_decode(g, batch, rows.epilogue, context); });
+  return true;
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -7,12 +7,13 @@
 //   - a lane computes one address for all fragments of a step, where wmma computes one for each. That saves a
 //     quarter of the instructions of a stage;
 //   - blocks of 128 x 256 need a quarter less of the L2 cache's bandwidth;
-//   - the kernel is persistent, and stream-K shares the last tiles evenly (parts/stream_k.cuh).
+//   - the kernel is persistent, and stream-K shares the last tiles evenly (parts/schedules/stream_k.cuh).
 // Three stages take 144 KB. A GPU that gives a block only 99 KB (compute capability 8.6, 8.9 and 12.x) has
 // room for two. There the tensor cores take longer for a stage than memory does, so large tiles matter more
 // than a third stage.
 //
 // On Hopper mma.sync reaches at most two thirds of wgmma's rate (docs/tensor_cores.md).
+#include "cuda/gemm/parts/residues/bytes.cuh"
 #include "cuda/gemm/parts/storage_element.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 
@@ -68,6 +69,11 @@ void launch_mma_sync(const Gemm<Storage>& g, int batch, const Sharing& sharing, 
 }
 
 }  // namespace
+
+void residues::multiply_bytes(const Gemm<int8_t>& g, Context& context) {
+  with_stages<kStageBytes>(
+      [&]<int STAGES>() { launch_mma_sync<Tiles<STAGES>, int8_t>(g, 1, Sharing{2}, {}, context); });
+}
 
 void gemm_mma_sync(const GemmProblem& problem, Context& context) {
   with_stages<kStageBytes>([&]<int STAGES>() {

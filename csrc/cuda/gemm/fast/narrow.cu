@@ -8,9 +8,9 @@
 // load. The threads that share rows add their sums once, in shared memory, in a fixed order.
 #include "cuda/device/sync.cuh"
 #include "cuda/gemm/fast/narrow_plan.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/launch_splits.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/overlaps.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -6,7 +6,7 @@
 //   - one warpgroup has all rows of the tile, in blocks of 64 (parts/main_loop.cuh), so no registers have to
 //     move between warpgroups;
 //   - where even small tiles leave multiprocessors idle, the blocks of a cluster share the k of a tile. They
-//     add their sums in shared memory (parts/cluster_sums.cuh), without a second kernel;
+//     add their sums in shared memory (parts/schedules/cluster_sums.cuh), without a second kernel;
 //   - where there are more tiles than multiprocessors, two small rings of stages fit on one, and one block
 //     multiplies while the other stores;
 //   - a block makes its barriers and fetches its descriptors while the kernel before ends (programmatic
@@ -19,9 +19,9 @@
 #include <stdexcept>
 
 #include "cuda/available.h"
-#include "cuda/gemm/parts/cluster_sums.cuh"
 #include "cuda/gemm/parts/main_loop.cuh"
-#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/schedules/cluster_sums.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/stores/staged_rows.cuh"
 #include "cuda/gemm/predict/one_wave_plan.h"
 #include "cuda/gemm/rules.h"

@@ -15,7 +15,7 @@
 
 #include "cuda/device/async_copy.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"
-#include "cuda/gemm/parts/vector_store.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

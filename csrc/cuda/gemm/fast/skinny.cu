@@ -3,13 +3,13 @@
 //   - the large operand provides the 64 rows of wgmma, whether it is A or B (C^T = B^T A^T); the skinny
 //     operand is padded to 16, 32 or 64 columns;
 //   - most multiprocessors read until the end: either tiles are narrow enough for each of them to have one,
-//     or blocks share k (fast/skinny_sums.cuh);
+//     or blocks share k (parts/schedules/shares.cuh);
 //   - what counts is bytes in flight, not reuse: 64 or 80 KB of the large operand are requested before
 //     anything else is done;
 //   - the large operand is loaded evict-first. If the kernel before left L2 full of modified lines, these
 //     lines stay there, and most of their write-back does not compete with the product's loads;
 //   - rows that begin at any address are not copied first: 8 warps of the block load them
-//     (parts/unaligned_tile.cuh).
+//     (parts/sources/unaligned_tile.cuh).
 //
 // On GPUs other than Hopper the same tiles are multiplied by mma.sync (fast/skinny_portable.cuh).
 //
@@ -19,9 +19,8 @@
 #include "cuda/gemm/fast/skinny_portable.cuh"
 #include "cuda/gemm/fast/skinny_sums.cuh"
 #include "cuda/gemm/parts/overlaps.cuh"
-#include "cuda/gemm/parts/ring.cuh"
-#include "cuda/gemm/parts/unaligned_tile.cuh"
-#include "cuda/gemm/parts/wgmma_consumer.cuh"
+#include "cuda/gemm/parts/sources/unaligned_tile.cuh"
+#include "cuda/gemm/parts/wgmma_kernel.cuh"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -30,54 +29,34 @@ namespace {
 using WideTile = SkinnyShape<128>;   // 5 stages
 using NarrowTile = SkinnyShape<64>;  // 8 stages
 
-struct Maps {
-  TensorMap large, skinny;
+template <class S, class T>
+struct Schedule {
+  const SkinnyArguments<T>& g;
+
+  template <class Body>
+  __device__ __forceinline__ void each_part(Body&& body) const {
+    g.shares.each_part(int(blockIdx.x), [&](const Part& part) { body(part, part.first, part.end); });
+  }
+  __device__ __forceinline__ SkinnyPlace<S> place(const Part& part) const { return {part.tile, g}; }
 };
-
-// A barrier of the consumer warps and the producer warp.
-template <class S>
-__device__ __forceinline__ void sync_roles() {
-  named_barrier(1, S::kConsumerThreads + 32);
-}
-
-// The producer warp: one thread issues the TMA copies. It joins the barrier only when the ring is full: the
-// first copies matter more than an early start of the consumers.
-template <class S, class A, class B, class T>
-__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
-                                        const SkinnyArguments<T>& g) {
-  const bool elected = elect_one();
-  RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
-  int requested = 0;
-  grid_dependency_wait();
-  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
-    const SkinnyPlace<S> place(part.tile, g);
-    FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) {
-      if (requested++ == S::kStages) sync_roles<S>();
-      shared.ring.fill(at, elected, A::kBytes + g.skinny_rows * 128, [&](int stage, Barrier* full) {
-        unsigned char* const to = shared.stage[stage];
-        A::template load<true>(to, &maps.large, full, place.row, step * A::kK, place.batch * g.batch_large);
-        B::load(to + A::kBytes, &maps.skinny, full, place.column, step * B::kK, place.batch * g.batch_skinny);
-      });
-    }
-  });
-  if (requested <= S::kStages) sync_roles<S>();
-}
 
 // The producer warps for operands that the TMA cannot read. All their threads load units of 16 bytes, and
 // load a stage's units before the stage is free. Each thread arrives for itself, because compute-sanitizer
 // does not see that __syncwarp() orders the lanes' writes before an arrival by one lane for all.
-template <class S, class A, class B, class T>
-__device__ __forceinline__ void produce_units(typename S::Shared& shared, const SkinnyArguments<T>& g) {
+template <class S, class Source, class T>
+__device__ __forceinline__ void produce_units(typename S::Shared& shared, const Schedule<S, T>& schedule) {
+  using A = typename Source::X;
+  using B = typename Source::Y;
+  const SkinnyArguments<T>& g = schedule.g;
   const int thread = int(threadIdx.x) - S::kConsumerThreads;
   UnitCopy<T, A, S::kUnitThreads> large(thread);
   UnitCopy<T, B, S::kUnitThreads> skinny(thread);
   RingPosition<S::kStages> at{0, 1};
   grid_dependency_wait();
-  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
-    const SkinnyPlace<S> place(part.tile, g);
+  schedule.each_part([&](const Part& part, int begin, int end) {
+    const auto place = schedule.place(part);
     FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) {
+    for (int step = begin; step < end; ++step) {
       large.load(g.large, place.row, step * A::kK, place.batch);
       skinny.load(g.skinny, place.column, step * B::kK, place.batch);
       wait_phase(&shared.ring.empty[at.stage], at.phase);
@@ -90,56 +69,41 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, const 
   });
 }
 
-// The consumer warps, with COLUMNS columns of the skinny operand.
-template <class S, int COLUMNS, class Products, class T>
-__device__ __forceinline__ void consume(typename S::Shared& shared, const SkinnyArguments<T>& g, int warp) {
-  WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Accumulator<T> sum[COLUMNS / 2];  // (64, COLUMNS) per warpgroup, 16 rows per warp
-  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
-    FASTGEMM_NO_UNROLL
-    for (int step = part.first; step < part.end; ++step) consumer.multiply(sum, step > part.first, [] {});
-    consumer.finish(sum);
-    const SkinnyPlace<S> place(part.tile, g);
-    if (part.first == 0 && part.end == g.shares.steps)
-      store_tile<typename Products::Rows>(g, shared.slab[warp].word, sum, place, warp);
-    else
-      hand_over(g, sum, part, place);
-  });
-}
-
 template <class S, class T, Major large_major, Major skinny_major>
 __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
-    gemm_skinny_kernel(const __grid_constant__ Maps maps, const __grid_constant__ SkinnyArguments<T> g) {
+    gemm_skinny_kernel(const __grid_constant__ BoxMaps maps, const __grid_constant__ SkinnyArguments<T> g) {
 #if FASTGEMM_SM90A
-  using A = OperandTile<T, large_major, S::kM>;
-  using B = OperandTile<T, skinny_major, S::kN>;
-  constexpr bool kRegisters = large_major == Major::mn && sizeof(T) != 2;
-  using Products = std::conditional_t<kRegisters, RegisterOperand<T, A, B>,
-                                      SharedOperands<T, A, B, large_major, skinny_major>>;
-  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  using Source = BoxSource<T, large_major, S::kM, Read::once, skinny_major, S::kN, Read::often>;
+  using Shared = typename S::Shared;
+  FASTGEMM_DYNAMIC_SHARED(Shared, shared);
+  const Schedule<S, T> schedule{g};
   const int warp = warp_index();
-  constexpr int kProducer = S::kConsumerThreads / 32;  // the first producer warp
-  if (warp == kProducer) {
-    if (elect_one()) {
-      shared->ring.init(g.by_units ? S::kUnitThreads : 1, kProducer);
-      fence_barrier_init();
-    }
-    __syncwarp();
-  }
+  constexpr int kProducer = Shared::kConsumerWarps;  // the first producer warp
+  if (warp == kProducer) init_ring(*shared, g.by_units ? S::kUnitThreads : 1);
   launch_dependents();
   if (S::kShares && g.by_units) {
     __syncthreads();
-    if (warp >= kProducer) return produce_units<S, A, B>(*shared, g);
+    if (warp >= kProducer) return produce_units<S, Source>(*shared, schedule);
   } else {
-    if (warp == kProducer) return produce<S, A, B>(*shared, maps, g);
-    sync_roles<S>();
+    const Source source{maps, Source::X::kBytes + g.skinny_rows * 128};
+    if (warp == kProducer) return produce_parts(*shared, source, schedule);
+    meet<Shared>();
   }
+  const auto consume = [&]<int columns>() {  // of the skinny operand
+    consume_parts<Source, columns / 2>(*shared, schedule, warp, [&](const auto& sum, const Part& part) {
+      const auto place = schedule.place(part);
+      if (part.first == 0 && part.end == g.shares.steps)
+        store_tile<typename Source::Products::Rows>(g, shared->slab[warp].word, sum, place, warp);
+      else
+        hand_over(g, sum, part, place);
+    });
+  };
   if (g.skinny_rows == 16)
-    consume<S, 16, Products>(*shared, g, warp);
+    consume.template operator()<16>();
   else if (g.skinny_rows == 32)
-    consume<S, 32, Products>(*shared, g, warp);
+    consume.template operator()<32>();
   else
-    consume<S, 64, Products>(*shared, g, warp);
+    consume.template operator()<64>();
 #endif
 }
 
@@ -206,7 +170,6 @@ SkinnyArguments<T> arguments_of(const Gemm<T>& problem, const SkinnyOperands<T>&
   SkinnyArguments<T> g{problem, large, skinny, large_is_b, by_units};
   g.epilogue = epilogue;
   g.skinny_rows = skinny.major == Major::mn || skinny.side > 32 ? S::kN : skinny.side > 16 ? 32 : 16;
-  g.batch_large = large.batch_stride != 0, g.batch_skinny = skinny.batch_stride != 0;
   g.tiles_m = int(tiles.m), g.tiles_n = int(tiles.n);
   g.shares = {int(tiles.steps), int(units / blocks * unit), int(units % blocks), int(unit)};
   if (!tiles.whole)
@@ -228,7 +191,7 @@ template <class S, class T>
 void launch_tiles(const Gemm<T>& problem, const SkinnyOperands<T>& o, const plans::SkinnyTiles& tiles,
                   const Epilogue& epilogue, Context& context) {
   const SkinnyArguments<T> g = arguments_of<S, T>(problem, o, tiles, epilogue, context);
-  const Maps maps = o.by_units ? Maps{} : Maps{o.large.map(S::kM), o.skinny.map(g.skinny_rows)};
+  const BoxMaps maps = o.by_units ? BoxMaps{} : BoxMaps(o.large, S::kM, o.skinny, g.skinny_rows);
   const int threads = S::kConsumerThreads + (o.by_units ? S::kUnitThreads : 32);
   const LaunchShape shape{dim3(unsigned(tiles.blocks)), dim3(unsigned(threads)), sizeof(typename S::Shared),
                           overlaps_well(problem, o.large.batch)};

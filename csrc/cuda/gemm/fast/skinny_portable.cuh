@@ -9,14 +9,13 @@
 //   - Operands whose rows begin at any address are loaded to registers: the next stage while this one is
 //     multiplied.
 //   - ldmatrix loads fragments from swizzled lines, and transposes them where the operand runs along m or n;
-//     bytes are put in order afterwards (parts/fragments.cuh).
+//     bytes are put in order afterwards (parts/sources/fragments.cuh).
 //   - A finished tile goes to C through the stage that was read last, 32 columns at a time.
 #pragma once
 
 #include "cuda/gemm/fast/skinny_sums.cuh"
-#include "cuda/gemm/parts/box_store.cuh"
-#include "cuda/gemm/parts/fragments.cuh"
-#include "cuda/gemm/parts/unaligned_tile.cuh"
+#include "cuda/gemm/parts/sources/fragments.cuh"
+#include "cuda/gemm/parts/sources/unaligned_tile.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -267,7 +266,7 @@ __device__ __forceinline__ void multiply_share(const SkinnyArguments<T>& g, unsi
   const int warp = warp_index();
   Stages stages(g, ring);
   const Products products(ring, warp);
-  g.shares.each_part(int(blockIdx.x), [&](const TilePart& part) {
+  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
     Accumulator<T> sum[COLUMNS / 2] = {};
     int at = 0;
     FASTGEMM_NO_UNROLL

@@ -6,10 +6,9 @@
 // `small` has block tiles of 64 x 64. `batched` is the same kernel with tiles of 32 x 32 for batches of small
 // matrices: more blocks share a multiprocessor and hide each other's latencies. It stands at level 6, because
 // no other kernel of that level comes near it for batches of int32 (benchmarks/fits/h200.json).
-#include "cuda/gemm/parts/choose_splits.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/launch_splits.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"

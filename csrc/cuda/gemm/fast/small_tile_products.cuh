@@ -5,8 +5,8 @@
 #pragma once
 
 #include "cuda/gemm/parts/line_copy.cuh"
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

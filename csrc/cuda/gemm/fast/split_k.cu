@@ -1,7 +1,7 @@
 // Level 6 for products of few tiles with a long k: split-K. What changes from wgmma_specialized and mma_sync:
 //   - k is cut into parts, and each block computes one part of one tile;
 //   - no block waits for another: partial sums go to the workspace as matrices, and a second kernel adds them
-//     (parts/split_k.cuh). On Hopper that kernel starts early, by programmatic dependent launch;
+//     (parts/schedules/split_k.cuh). On Hopper that kernel starts early, by programmatic dependent launch;
 //   - a block stores nothing before its last product. So with wgmma no registers have to move between
 //     warpgroups (setmaxnreg), and the first copies are issued before the block's first barrier.
 // Without wgmma the main loop is that of mma_sync (parts/line_tile.cuh), with tiles of the same size.
@@ -9,23 +9,17 @@
 // Reading the operands takes most of the time. Tiles of 128 x 256 are slower, because their partial sums have
 // twice as many bytes. Clusters whose blocks add their sums among themselves are slower, too.
 #include "cuda/available.h"
-#include "cuda/gemm/parts/main_loop.cuh"
-#include "cuda/gemm/parts/split_k.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
+#include "cuda/gemm/parts/wgmma_kernel.cuh"
 #include "cuda/gemm/predict/plans.h"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// The block tile, of which each consumer warpgroup computes 64 rows; one producer warp; the ring of stages.
-constexpr int kM = plans::kSplitKTile, kN = kM, kConsumerWarps = kM / 16, kThreads = 32 * kConsumerWarps + 32;
-constexpr int kStageBytes = (kM + kN) * 128, kStages = 6;
-
-struct Shared {
-  unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
-  RingBarriers<kStages> ring;
-};
+constexpr int kM = plans::kSplitKTile, kN = kM, kStageBytes = (kM + kN) * 128;
+using Shared = WgmmaShared<6, kStageBytes, kM / 16>;
 // More than Shared needs, so that the shared-memory carve-out leaves room for blocks of the second kernel.
 constexpr int kSharedBytes = int(sizeof(Shared)) + (8 << 10);
 static_assert(kSharedBytes <= 227 << 10);
@@ -37,16 +31,12 @@ struct Arguments {
   SplitStages stages;
 };
 template <class T>
-struct WgmmaArguments : Arguments<T> {
-  int batch_a, batch_b;  // 0 if the batch shares the operand
-};
-template <class T>
 struct MmaArguments : Arguments<T> {
   RowsOperands<T> operands;
 };
 
-// A block's work: stages [begin, end) of a tile. Blocks with the same part of k are neighbours in the grid,
-// so that they find each other's operands in L2.
+// The schedule: a block computes stages [begin, end) of one tile. Blocks with the same part of k are
+// neighbours in the grid, so that they find each other's operands in L2.
 struct Share {
   int split, batch, row, column, begin, end;
 
@@ -57,49 +47,29 @@ struct Share {
     row = tile / g.tiles_n * kM, column = tile % g.tiles_n * kN;
     begin = g.stages.begin(split), end = g.stages.begin(split + 1);
   }
+  template <class Body>
+  __device__ __forceinline__ void each_part(Body&& body) const {
+    body(Part{}, begin, end);
+  }
+  __device__ __forceinline__ const Share& place(const Part&) const { return *this; }
 };
 
-template <class Products, class T>
-__device__ __forceinline__ void consume(Shared& shared, const Arguments<T>& g, const Share& part, int warp) {
-  using Acc = Accumulator<T>;
-  WgmmaConsumer<kStages, kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Acc sum[kN / 2];  // (64, kN) per warpgroup
-  FASTGEMM_NO_UNROLL
-  for (int step = part.begin; step < part.end; ++step) consumer.multiply(sum, step > part.begin, [] {});
-  consumer.finish(sum);
-  FASTGEMM_UNROLL
-  for (int i = 0; i < kN / 2; i += 2) {
-    const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
-    g.sums.put(part.split, part.batch, part.row + 64 * (warp / 4) + p.row, part.column + p.column, sum[i],
-               sum[i + 1]);
-  }
-}
-
 template <class T, Major a_major, Major b_major>
-__global__ void __launch_bounds__(kThreads, 1)
-    gemm_split_k_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-                        const __grid_constant__ WgmmaArguments<T> g) {
+__global__ void __launch_bounds__(Shared::kThreads, 1)
+    gemm_split_k_kernel(const __grid_constant__ BoxMaps maps, const __grid_constant__ Arguments<T> g) {
 #if FASTGEMM_SM90A
-  using A = OperandTile<T, a_major, kM>;
-  using B = OperandTile<T, b_major, kN>;
+  using Source = BoxSource<T, a_major, kM, Read::once, b_major, kN, Read::once>;
   FASTGEMM_DYNAMIC_SHARED(Shared, shared);
   const int warp = warp_index();
-  const Share part(g);
-  StageProducer<kStages, kStageBytes, A, B, true, true> producer(shared->stage[0], shared->ring, map_a,
-                                                                 map_b);
-  const StageOrigin from{part.row, part.column, part.batch * g.batch_a, part.batch * g.batch_b};
-  const int first_end = min(part.begin + kStages, part.end);
-  const bool produces = warp == kConsumerWarps && elect_one();
-  if (produces) {
-    shared->ring.init(1, kConsumerWarps);
-    fence_barrier_init();
-    grid_dependency_wait();
-    producer.fill(from, part.begin, first_end, true);  // before the block's barrier
-  }
-  __syncthreads();
-  launch_dependents();
-  if (produces) producer.fill(from, first_end, part.end, true);
-  if (warp < kConsumerWarps) consume<SharedOperands<T, A, B, a_major, b_major>>(*shared, g, part, warp);
+  const Share share(g);
+  run_wgmma(*shared, Source{maps}, share, warp, [&](const auto& sum, const Part&) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < Source::kSums; i += 2) {
+      const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
+      g.sums.put(share.split, share.batch, share.row + 64 * (warp / 4) + p.row, share.column + p.column,
+                 sum[i], sum[i + 1]);
+    }
+  });
 #endif
 }
 
@@ -166,14 +136,12 @@ void launch_wgmma(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context
   const BoxOperands<T> operands(g, batch, copies, context);
   copies.launch({}, context);
   const Plan<T> plan(g, batch, context);
-  const WgmmaArguments<T> arguments{plan.arguments, operands.a.batch_stride != 0,
-                                    operands.b.batch_stride != 0};
-  const TensorMap a = operands.a.map(kM), b = operands.b.map(kN);
+  const BoxMaps maps(operands.a, kM, operands.b, kN);
   operands.with_majors([&]<Major a_major, Major b_major>() {
     launch<gemm_split_k_kernel<T, a_major, b_major>>(
-        "split_k", {plan.grid, dim3(kThreads), kSharedBytes, true}, context)(a, b, arguments);
+        "split_k", {plan.grid, dim3(Shared::kThreads), kSharedBytes, true}, context)(maps, plan.arguments);
   });
-  add_splits(arguments.sums, g, context, epilogue);
+  add_splits(plan.arguments.sums, g, context, epilogue);
 }
 
 template <class T>

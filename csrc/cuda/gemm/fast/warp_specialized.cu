@@ -6,15 +6,15 @@
 //     to 128 rows of k ahead. A separate producer warp issues the copies; that is faster than an elected
 //     thread of a computing warp. Its warpgroup gives its registers to the computing ones (setmaxnreg), whose
 //     threads take 240 each;
-//   - stream-K shares the last waves of tiles evenly (parts/stream_k.cuh).
+//   - stream-K shares the last waves of tiles evenly (parts/schedules/stream_k.cuh).
 //
 // In fp32 the loop's body is one stage, 8 steps of k, about 17 KB of code. Longer bodies are slower, and
 // bodies larger than the instruction cache much slower. docs/ladder.md has its speed.
-#include "cuda/gemm/parts/fused_epilogue.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/panel_map.cuh"
 #include "cuda/gemm/parts/ring.cuh"
-#include "cuda/gemm/parts/stream_k.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
+#include "cuda/gemm/parts/schedules/stream_k.cuh"
+#include "cuda/gemm/parts/schedules/tile_order.cuh"
 #include "cuda/gemm/parts/warp_tile.cuh"
 #include "cuda/gemm/rules.h"
 

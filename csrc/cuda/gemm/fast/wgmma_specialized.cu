@@ -1,16 +1,16 @@
 // Level 6 on Hopper at full speed. What changes from wgmma_setmaxnreg (ladder/):
 //   - a finished tile is rounded and kept in registers, and is stored asynchronously between the first
-//     products of the next tile (parts/box_store.cuh);
-//   - stream-K shares the tiles of the last wave evenly where that pays (parts/chunks.cuh);
-//   - tf32 and int8 operands with m or n along rows are multiplied from registers (parts/fragments.cuh),
-//     which wgmma allows for its left operand: A, or B in C^T = B^T A^T. If both operands are such, the
-//     smaller one is copied;
+//     products of the next tile (parts/stores/box_store.cuh);
+//   - stream-K shares the tiles of the last wave evenly where that pays (parts/schedules/chunks.cuh);
+//   - tf32 and int8 operands with m or n along rows are multiplied from registers
+//     (parts/sources/fragments.cuh), which wgmma allows for its left operand: A, or B in C^T = B^T A^T. If
+//     both operands are such, the smaller one is copied;
 //   - with beta, boxes of c go through the ring like operands, which hides their latency;
 //   - signed and unsigned bytes are both copied as int8, and multiplied by the instruction for the signs of A
 //     and B;
 //   - where rows of A, B or c do not begin at multiples of 16 bytes, one launch before copies them
-//     (parts/row_copies.cuh). Where rows of C do not, the three other warps of the producer's warpgroup store
-//     the boxes.
+//     (parts/sources/row_copies.cuh). Where rows of C do not, the three other warps of the producer's
+//     warpgroup store the boxes.
 //
 // Separate kernels (Fusing<Shape>) apply the epilogue of a layer (bias, activation) to the sums in registers
 // before they are stored.
@@ -19,14 +19,15 @@
 // scarce. The compiler keeps it there only if no branch of the main loop depends on the length of a part.
 // Hence work is counted in chunks of at least four stages. From 4096 on the tensor cores are busy nearly all
 // the time, and power is the limit (docs/tensor_cores.md).
-#include "cuda/gemm/parts/box_store.cuh"
-#include "cuda/gemm/parts/boxes.cuh"
-#include "cuda/gemm/parts/chunks.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/fast/decode.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
+#include "cuda/gemm/parts/schedules/chunks.cuh"
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/storage_element.cuh"
-#include "cuda/gemm/parts/wgmma_consumer.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/parts/stores/box_rows.cuh"
+#include "cuda/gemm/parts/stores/box_store.cuh"
+#include "cuda/gemm/parts/stores/boxes.cuh"
+#include "cuda/gemm/parts/wgmma_kernel.cuh"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -37,6 +38,7 @@ namespace {
 // multiprocessors, or whose wide tiles leave many multiprocessors idle in the last wave.
 template <int N>
 struct Shape {
+  static constexpr bool kLower = false, kMirrors = false;
   static constexpr int kM = plans::kSpecializedM, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
@@ -57,41 +59,36 @@ struct Shape {
 // each of them a second time, transposed, into the upper triangle.
 template <int N>
 struct LowerShape : Shape<N> {
-  using Lower = void;
+  static constexpr bool kLower = true;
 };
 template <int N>
 struct MirroredShape : LowerShape<N> {
-  using Mirrors = void;
+  static constexpr bool kMirrors = true;
 };
 // With 64 x 256 sums too few registers are left for an epilogue whose results are float32 while the operands
 // have 16 bits.
 template <class S>
 inline constexpr bool kMayFinishWide = !kFuses<S> || S::kN < 256;
-template <class S>
-inline constexpr bool kLower = requires { typename S::Lower; };
-template <class S>
-inline constexpr bool kMirrors = requires { typename S::Mirrors; };
 
 template <class T>
 struct Arguments {
   Accumulator<T> alpha, beta;
-  int out_bytes;         // bytes of an element of C
-  bool adds;             // beta is not 0
-  int batch_a, batch_b;  // 0 if the batch shares the operand
-  ResultRows rows;       // used where the TMA cannot store C
+  int out_bytes;    // bytes of an element of C
+  bool adds;        // beta is not 0
+  ResultRows rows;  // used where the TMA cannot store C
   ChunkSchedule<Accumulator<T>> schedule;
   Epilogue epilogue;  // used by kernels that fuse it
 };
 
 // The TMA descriptors of the operands, of the matrix c that is added times beta, and of the result.
-struct Maps {
-  TensorMap a, b, c, out;
+struct Maps : BoxMaps {
+  TensorMap c, out;
 };
 struct MirroredMaps : Maps {
   MirroredResult mirrored;
 };
 template <class S>
-using MapsOf = std::conditional_t<kMirrors<S>, MirroredMaps, Maps>;
+using MapsOf = std::conditional_t<S::kMirrors, MirroredMaps, Maps>;
 
 // The place in C of box `index` of a warp's rows of a tile. `bytes` is the size of an element of C.
 template <bool transposed, class S>
@@ -106,46 +103,56 @@ __device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int
 // squares may have tiles below C's last row.
 template <class S, class T>
 __device__ __forceinline__ bool is_skipped(const TileOrigin<S>& tile, const Arguments<T>& g) {
-  if constexpr (kLower<S> && S::kN % S::kM != 0)
+  if constexpr (S::kLower && S::kN % S::kM != 0)
     return tile.column >= tile.row + S::kM || tile.row >= g.rows.m;
   else
     return false;
 }
 
+template <class S, class T>
+struct Schedule {
+  const Arguments<T>& g;
+  Parts parts;
+
+  template <class Body>
+  __device__ __forceinline__ void each_part(Body&& body) const {
+    Parts left = parts;
+    Part part;
+    while (left.next(part)) {
+      if constexpr (S::kLower)
+        if (is_skipped(place(part), g)) continue;
+      const int begin = part.first * kChunk;
+      body(part, begin, begin + g.schedule.stages_of(part));
+    }
+  }
+  __device__ __forceinline__ TileOrigin<S> place(const Part& part) const { return {part.tile, g.schedule}; }
+};
+
 // The producer warp fills the ring with the stages of all parts. c goes through the ring, too, after the last
 // stage of a tile: two boxes for each consumer warp at a time.
-template <class S, class A, class B, bool transposed, class T>
-__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps, const Arguments<T>& g,
-                                        Parts parts) {
+template <class S, class Source, bool transposed, class T>
+__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
+                                        const Schedule<S, T>& schedule) {
+  const Arguments<T>& g = schedule.g;
   const bool elected = elect_one();
-  RingPosition<S::kStages> at{0, 1};  // a new stage counts as empty
-  Part part;
-  while (parts.next(part)) {
-    const TileOrigin<S> place(part.tile, g.schedule);
-    if (is_skipped(place, g)) continue;
-    const int first = part.first * kChunk, end = first + g.schedule.stages_of(part);
-    FASTGEMM_NO_UNROLL
-    for (int step = first; step < end; ++step) {
-      shared.ring.fill(at, elected, A::kBytes + B::kBytes, [&](int stage, Barrier* full) {
-        unsigned char* const to = shared.stage[stage];
-        A::load(to, &maps.a, full, place.row, step * A::kK, place.batch * g.batch_a);
-        B::load(to + A::kBytes, &maps.b, full, place.column, step * B::kK, place.batch * g.batch_b);
-      });
-    }
-    if (!g.adds || part.end != g.schedule.work.steps) continue;
+  typename Source::template Producer<S> producer(shared.stage[0], shared.ring, maps.x, maps.y);
+  schedule.each_part([&](const Part& part, int begin, int end) {
+    const TileOrigin<S> place = schedule.place(part);
+    producer.fill(maps.origin(place), begin, end, elected);
+    if (!g.adds || part.end != g.schedule.work.steps) return;
     constexpr int kBoxes = 2 * S::kConsumerWarps;
     static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
     FASTGEMM_NO_UNROLL
     for (int first_box = 0; first_box < S::kN * g.out_bytes / 128; first_box += 2) {
-      shared.ring.fill(at, elected, kBoxes * kBoxBytes, [&](int stage, Barrier* full) {
+      producer.fill_next(elected, kBoxes * kBoxBytes, [&](unsigned char* to, Barrier* full) {
         FASTGEMM_NO_UNROLL
         for (int i = 0; i < kBoxes; ++i) {
           const RowsPlace from = place_of_box<transposed>(place, i / 2, first_box + i % 2, g.out_bytes);
-          load_box(shared.stage[stage] + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
+          load_box(to + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
         }
       });
     }
-  }
+  });
 }
 
 // The epilogue of a tile: alpha * sums + beta * c. The boxes of c are in the ring from `at` on.
@@ -172,41 +179,31 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
   boxes.take(sum, tile, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
 }
 
-template <class S, class Products, class Out, bool transposed, class T>
+template <class S, class Source, class Out, bool transposed, class T>
 __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf<S>& maps,
-                                        const Arguments<T>& g, Parts parts, int warp) {
+                                        const Schedule<S, T>& schedule, int warp) {
+  const Arguments<T>& g = schedule.g;
   const auto place_of = [&](int tile) {
     return place_of_box<transposed>(TileOrigin<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
   };
   const auto store = [&] {
-    if constexpr (kMirrors<S>)
+    if constexpr (S::kMirrors)
       return MirroredStore(shared.staging[warp], &maps.out, maps.mirrored);
     else
       return BoxStore(shared.staging[warp], shared.boxes[warp], g.rows.data ? nullptr : &maps.out);
   }();
-  HeldBoxes<Box<Out, typename Products::Rows, transposed>, S::kSums, decltype(place_of),
+  HeldBoxes<Box<Out, typename Source::Products::Rows, transposed>, S::kSums, decltype(place_of),
             std::remove_const_t<decltype(store)>>
       boxes(store, place_of);
-  WgmmaConsumer<S::kStages, S::kStageBytes, Products> consumer(shared.ring, shared.stage[0], warp);
-  Accumulator<T> sum[S::kSums];  // (64, S::kN) per warpgroup, 16 rows per warp
-  Part part;
-  while (parts.next(part)) {
-    if constexpr (kLower<S>)
-      if (is_skipped(TileOrigin<S>(part.tile, g.schedule), g)) continue;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kChunk; ++i)
-      consumer.multiply(sum, i > 0, [&] {
-        if (i < boxes.kHeld) boxes.store(i);
-      });
-    FASTGEMM_NO_UNROLL
-    for (int left = g.schedule.stages_of(part) - kChunk; left > 0; --left)
-      consumer.multiply(sum, true, [] {});
-    consumer.finish(sum);
-    if (!finishes<S>(g.schedule, sum, part, warp / 4)) continue;
-    if constexpr (kFuses<S>)
-      finish_strip<32, Out>(g.epilogue, TileOrigin<S>(part.tile, g.schedule).column, g.rows.n, sum);
+  typename Source::template Consumer<S> consumer(shared.ring, shared.stage[0], warp);
+  const auto store_held = [&](int i) {
+    if (i < boxes.kHeld) boxes.store(i);
+  };
+  multiply_parts<Source, S::kSums, kChunk>(consumer, schedule, store_held, [&](auto& sum, const Part& part) {
+    if (!finishes<S>(g.schedule, sum, part, warp / 4)) return;
+    if constexpr (kFuses<S>) finish_strip<32, Out>(g.epilogue, schedule.place(part).column, g.rows.n, sum);
     finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
-  }
+  });
   boxes.store_all();
   wait_stores_read<0>();
 }
@@ -214,15 +211,15 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf
 // Stores the boxes of every kRowStorers-th consumer warp where the TMA cannot store them.
 inline constexpr int kRowStorers = 3;
 template <class S, class Out, bool transposed, class T>
-__device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Arguments<T>& g, Parts parts,
+__device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Schedule<S, T>& schedule,
                                             int first_warp) {
+  const Arguments<T>& g = schedule.g;
   constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
   constexpr bool kOdd = kBoxes % 2 != 0;
   uint32_t phase = 0;  // with kOdd: how many boxes were stored for each warp
-  Part part;
-  while (parts.next(part)) {
-    if (part.end != g.schedule.work.steps) continue;
-    const TileOrigin<S> tile(part.tile, g.schedule);
+  schedule.each_part([&](const Part& part, int, int) {
+    if (part.end != g.schedule.work.steps) return;
+    const TileOrigin<S> tile = schedule.place(part);
     FASTGEMM_NO_UNROLL
     for (int index = 0; index < kBoxes; ++index) {
       const int turn = kOdd ? int(phase % 2) : index % 2;
@@ -241,7 +238,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Ar
       else if (turn == 1)
         phase ^= 1;
     }
-  }
+  });
 }
 
 template <class S, class T, Major a_major, Major b_major, bool transposed>
@@ -250,15 +247,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
                                   const __grid_constant__ Arguments<StorageElement<T>> g) {
 #if FASTGEMM_SM90A
   using E = TensorCoreElement<T>;
-  using A = OperandTile<E, a_major, S::kM>;
-  using B = OperandTile<E, b_major, S::kN>;
-  constexpr bool kRegisters = a_major == Major::mn && sizeof(T) != 2;
-  using Products =
-      std::conditional_t<kRegisters, RegisterOperand<E, A, B>, SharedOperands<E, A, B, a_major, b_major>>;
+  using Source = BoxSource<E, a_major, S::kM, Read::often, b_major, S::kN, Read::often>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == S::kConsumerThreads)
-    prefetch_map(&maps.a), prefetch_map(&maps.b), prefetch_map(&maps.out);
-  if constexpr (kMirrors<S>)
+    prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
+  if constexpr (S::kMirrors)
     if (threadIdx.x == S::kConsumerThreads) prefetch_map(&maps.mirrored.turned);
   if (threadIdx.x == 0) {
     shared->ring.init(1, S::kConsumerWarps);
@@ -269,9 +262,9 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   __syncthreads();
   launch_dependents();
   const int warp = warp_index();
-  const Parts parts(g.schedule.work, int(blockIdx.x), int(gridDim.x));
+  const Schedule<S, StorageElement<T>> schedule{g, {g.schedule.work, int(blockIdx.x), int(gridDim.x)}};
   const auto with_result = [&](auto&& body) {
-    if constexpr (Result<T>::kMayBeWide && !kMirrors<S> && kMayFinishWide<S>) {
+    if constexpr (Result<T>::kMayBeWide && !S::kMirrors && kMayFinishWide<S>) {
       if (g.out_bytes == 4) return body.template operator()<float>();
     }
     body.template operator()<typename Result<T>::Stored>();
@@ -279,15 +272,15 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (warp < S::kConsumerWarps) {
     claim_registers<232>();
     grid_dependency_wait();
-    with_result([&]<class Out>() { consume<S, Products, Out, transposed>(*shared, maps, g, parts, warp); });
+    with_result([&]<class Out>() { consume<S, Source, Out, transposed>(*shared, maps, schedule, warp); });
     return;
   }
   release_registers<40>();
   grid_dependency_wait();
-  if (warp == S::kConsumerWarps) return produce<S, A, B, transposed>(*shared, maps, g, parts);
-  if (kMirrors<S> || g.rows.data == nullptr) return;
+  if (warp == S::kConsumerWarps) return produce<S, Source, transposed>(*shared, maps, schedule);
+  if (S::kMirrors || g.rows.data == nullptr) return;
   with_result(
-      [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, g, parts, warp - S::kConsumerWarps - 1); });
+      [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, schedule, warp - S::kConsumerWarps - 1); });
 #endif
 }
 
@@ -310,14 +303,12 @@ void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, 
       r.beta,
       r.out_bytes(),
       r.beta != Accumulator<Storage>(0),
-      a.batch_stride != 0,
-      b.batch_stride != 0,
       {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)}};
   if constexpr (kFuses<S>) arguments.epilogue = whole_pairs(epilogue, g, copies, context);
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(a.side, S::kM)), schedule.tiles_n = int(ceil_div(b.side, S::kN));
   schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
-  if constexpr (kLower<S>) {
+  if constexpr (S::kLower) {
     const auto triangle = TrianglePlaces<S>::of(schedule.tiles_m, schedule.tiles_n);
     schedule.tiles_m = triangle.tiles_m, schedule.tiles_n = triangle.tiles_n;
   }
@@ -326,8 +317,8 @@ void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, 
   const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
   const auto flags = share(schedule, tiles, chunks, blocks, sharing, S::kM * S::kN, S::kConsumers, context);
   MapsOf<S> maps{};
-  maps.a = a.map(S::kM), maps.b = b.map(S::kN);
-  if constexpr (kMirrors<S>)
+  static_cast<BoxMaps&>(maps) = BoxMaps(a, S::kM, b, S::kN);
+  if constexpr (S::kMirrors)
     maps.mirrored = {result.turned_map(g, batch), r.out, r.row_stride, r.batch_stride, int(g.n)};
   if (in_boxes) maps.out = result.map(g, batch, transposed);
   if (arguments.adds) maps.c = boxes_of_c(g, batch, copies, context).map(g, batch, transposed);
@@ -341,7 +332,7 @@ void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, 
     run.template operator()<Major::k, Major::k>();
   } else {
     if constexpr (sizeof(T) != 2) {
-      if constexpr (!kLower<S>) {
+      if constexpr (!S::kLower) {
         if (transposed) return run.template operator()<Major::mn, Major::k, true>();
       }
       if (a.major == Major::mn) return run.template operator()<Major::mn, Major::k>();
@@ -389,6 +380,7 @@ void gemm_tiles(const Gemm<Storage>& problem, int batch, bool lower, bool mirror
 }  // namespace
 
 void gemm_wgmma_specialized(const GemmProblem& given, Context& context) {
+  if (given.invariant && multiply_few_rows(given, context)) return;
   const GemmProblem problem = with_row_as_bias(given);
   run_with_storage<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
     gemm_tiles<T>(g, batch, problem.triangle == 1, mirrors_in_boxes(problem),

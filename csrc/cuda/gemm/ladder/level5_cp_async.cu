@@ -9,8 +9,8 @@
 //   - k is split if C has too few tiles for the device (predict/plans.h).
 // docs/ladder.md shows what it gains.
 #include "cuda/device/async_copy.cuh"
-#include "cuda/gemm/parts/choose_splits.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
+#include "cuda/gemm/parts/schedules/choose_splits.cuh"
+#include "cuda/gemm/parts/schedules/tile_order.cuh"
 #include "cuda/gemm/parts/warp_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -18,8 +18,8 @@
 // setmaxnreg, the other types, and fragments that are loaded across stages.
 #include "cuda/gemm/parts/panel_map.cuh"
 #include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/schedules/tile_order.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
 #include "cuda/gemm/parts/warp_tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

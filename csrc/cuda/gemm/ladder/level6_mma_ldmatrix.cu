@@ -21,8 +21,8 @@
 #include "cuda/device/mma.cuh"
 #include "cuda/device/swizzle.cuh"
 #include "cuda/gemm/parts/operand_rows.cuh"
+#include "cuda/gemm/parts/schedules/tile_order.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

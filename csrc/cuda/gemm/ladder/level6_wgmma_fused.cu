@@ -1,8 +1,8 @@
 //   make sim KERNEL=wgmma_fused ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, beside wgmma_setmaxnreg: the epilogue of a layer in the kernel. For all other rungs, a
-// second kernel computes activation(x W^T + bias) (parts/finish.cu). That pass costs a launch, and more
-// traffic:
+// second kernel computes activation(x W^T + bias) (parts/epilogues/finish.cu). That pass costs a launch, and
+// more traffic:
 //
 //   product, then a pass    sums to C in float32   C read in float32   results written in bfloat16
 //   here                                                               results written in bfloat16
@@ -17,7 +17,7 @@
 // It applies the epilogue if the operands lie along k and C is row-major (fuses_in_fragments in rules.h). In
 // other cases it computes the plain product, and a pass follows.
 #include "cuda/device/activation.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -32,7 +32,7 @@ using Shared = WgmmaStep<kBM, kBN, kStages, kBlocks, 2>::Shared;
 // `column` is the first column of the tile, and C has `columns`. Of every four sums of a thread two are
 // neighbours in a row of C, and the other two are 8 rows below them, so one pair of bias elements serves all
 // four. Pairs are 8 columns apart. They are loaded a few at a time, because each takes a register, and the
-// sums take 128. (finish_fragments() in parts/epilogue.cuh does this for tiles of any width.)
+// sums take 128. (finish_fragments() in parts/epilogues/epilogue.cuh does this for tiles of any width.)
 template <class Out, class T>
 __device__ __forceinline__ void finish_tile(const Epilogue& e, float (&sum)[kBN / 2], int column,
                                             int columns) {

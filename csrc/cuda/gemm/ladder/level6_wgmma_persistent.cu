@@ -8,8 +8,8 @@
 //       producer   | copies tile 0 | copies tile 1    | copies tile 2 ...
 //       consumers     | multiply 0    | store 0 | multiply 1    | store 1 | ...
 //
-//   - tiles are computed in bands of 16 tile rows (parts/tile_order.cuh): the tiles that are computed at the
-//     same time read about as many rows of A as columns of B, and find most of them in L2.
+//   - tiles are computed in bands of 16 tile rows (parts/schedules/tile_order.cuh): the tiles that are
+//     computed at the same time read about as many rows of A as columns of B, and find most of them in L2.
 //
 // What is left: the tensor cores do nothing for a block while it stores its sums.
 #include "cuda/gemm/parts/ring.cuh"

@@ -12,9 +12,9 @@
 // because its sums take twice the registers.
 #include "cuda/device/wmma.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
+#include "cuda/gemm/parts/schedules/tile_order.cuh"
+#include "cuda/gemm/parts/stores/warp_slab.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
-#include "cuda/gemm/parts/warp_slab.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -42,7 +42,7 @@ __device__ __forceinline__ float repaired(const Gemm<float>& g, float sum, bool 
   return sum;
 }
 
-// Repairs the sums that the second launch of a split k has added (parts/split_k.cuh).
+// Repairs the sums that the second launch of a split k has added (parts/schedules/split_k.cuh).
 struct Repaired {
   // place(lane) is where the first of a lane's sums lies in C.
   template <class Sums, class Place>

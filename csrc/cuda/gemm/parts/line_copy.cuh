@@ -1,17 +1,17 @@
 // Copies a thread's share of a tile of lines (parts/line_tile.cuh) from an operand whose rows may begin at
 // any address. cp.async copies units at multiples of 16 bytes; others go through registers
-// (parts/unaligned.cuh). Elements outside the operand are zeros. The operand is not copied to the workspace
-// first, because for a small product that launch would take longer than the product.
+// (parts/sources/unaligned.cuh). Elements outside the operand are zeros. The operand is not copied to the
+// workspace first, because for a small product that launch would take longer than the product.
 //
 //   threads 0 .. 7    line 0   |unit 0|unit 1| ... |unit 7|      a line is 128 bytes, swizzled; a thread
 //   threads 8 .. 15   line 1   |unit 0|unit 1| ... |unit 7|      brings the same unit of every
 //         ...                                                    (THREADS / 8)th line
 #pragma once
 
-#include "cuda/gemm/parts/copied_operand.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
 #include "cuda/gemm/parts/sides.cuh"
-#include "cuda/gemm/parts/unaligned.cuh"
+#include "cuda/gemm/parts/sources/copied_operand.cuh"
+#include "cuda/gemm/parts/sources/unaligned.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -30,15 +30,27 @@ class StageProducer {
                                            int bytes = X::kBytes + Y::kBytes)
       : stages_(stages), ring_(ring), x_(x), y_(y), bytes_(bytes) {}
 
-  // Stages [begin, end) of a tile.
-  __device__ __forceinline__ void fill(const StageOrigin& from, int begin, int end, bool elected) {
+  // Stages [begin, end) of a tile. before() is called before each of them.
+  template <class Before>
+  __device__ __forceinline__ void fill(const StageOrigin& from, int begin, int end, bool elected,
+                                       Before&& before) {
     FASTGEMM_NO_UNROLL
-    for (int step = begin; step < end; ++step)
-      ring_.fill(at_, elected, bytes_, [&](int stage, Barrier* full) {
-        unsigned char* const to = stages_ + stage * STAGE_BYTES;
+    for (int step = begin; step < end; ++step) {
+      before();
+      fill_next(elected, bytes_, [&](unsigned char* to, Barrier* full) {
         X::template load<evict_x>(to, &x_, full, from.x, step * X::kK, from.plane_x);
         Y::template load<evict_y>(to + X::kBytes, &y_, full, from.y, step * Y::kK, from.plane_y);
       });
+    }
+  }
+  __device__ __forceinline__ void fill(const StageOrigin& from, int begin, int end, bool elected) {
+    fill(from, begin, end, elected, [] {});
+  }
+  // The next stage with anything else: load(to, barrier) issues copies of `bytes` in all.
+  template <class Load>
+  __device__ __forceinline__ void fill_next(bool elected, int bytes, Load&& load) {
+    ring_.fill(at_, elected, bytes,
+               [&](int stage, Barrier* full) { load(stages_ + stage * STAGE_BYTES, full); });
   }
 
  private:

@@ -2,11 +2,11 @@
 // blocks share tiles and hand partial sums to each other.
 #pragma once
 
-#include "cuda/gemm/parts/fused_epilogue.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
-#include "cuda/gemm/parts/stream_k.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
-#include "cuda/gemm/parts/warp_slab.cuh"
+#include "cuda/gemm/parts/schedules/stream_k.cuh"
+#include "cuda/gemm/parts/schedules/tile_order.cuh"
+#include "cuda/gemm/parts/stores/warp_slab.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

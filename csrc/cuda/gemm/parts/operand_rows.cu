@@ -1,6 +1,6 @@
 #include "cuda/gemm/parts/operand_rows.cuh"
-#include "cuda/gemm/parts/row_copies.cuh"
 #include "cuda/gemm/parts/sides.cuh"
+#include "cuda/gemm/parts/sources/row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {

@@ -1,6 +1,6 @@
 // Operands of the tensor-core kernels that copy by cp.async: matrices whose rows begin at multiples of 16
 // bytes, read where they are or copied by rows_operands(). Rows that begin anywhere are copied as they lie,
-// those of both operands in one launch (parts/row_copies.cuh), and what a kernel does not take in its
+// those of both operands in one launch (parts/sources/row_copies.cuh), and what a kernel does not take in its
 // direction is transposed.
 #pragma once
 

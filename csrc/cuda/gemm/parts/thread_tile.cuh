@@ -6,7 +6,7 @@
 //    0..3     4..7           60..63    64..67   68..71
 #pragma once
 
-#include "cuda/gemm/parts/vector_store.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -9,10 +9,9 @@
 //   release                 0 ^      1 ^         wgmma_wait<1>(), then arrive(empty)
 #pragma once
 
-#include "cuda/gemm/parts/box_store.cuh"
-#include "cuda/gemm/parts/fragments.cuh"
 #include "cuda/gemm/parts/ring.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
+#include "cuda/gemm/parts/sources/fragments.cuh"
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -1,5 +1,5 @@
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/tile_grid.cuh"
-#include "cuda/gemm/parts/wgmma_operand.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {

@@ -12,7 +12,7 @@
 
 #include "cuda/device/operand_tile.cuh"
 #include "cuda/gemm/parts/problem.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
+#include "cuda/gemm/parts/schedules/tile_order.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -18,7 +18,7 @@ namespace fastgemm::plans {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The number of splits of k, each at least `least` values of k long (parts/choose_splits.cuh). The time of a
+// The number of splits of k, each at least `least` values of k long (choose_splits.cuh). The time of a
 // launch is that of the fullest multiprocessor, in units of the time of a whole tile. A block alone on a
 // multiprocessor hides less latency. Every split costs the transfer of its sums: on an H200 a quarter of
 // tiles / k, in the same unit.
@@ -111,7 +111,7 @@ inline int split_k_splits(int64_t tiles, double c_elements, int64_t stages, int6
   return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max<int64_t>(stages / 4, 1)));
 }
 
-// Stream-K (parts/stream_k.cuh): the waves whose tiles are shared, and the cost of the fix-up in steps.
+// Stream-K (stream_k.cuh): the waves whose tiles are shared, and the cost of the fix-up in steps.
 // hand_over is the cost for a block that stores partial sums, collect the cost for each block whose sums the
 // finishing block adds. Tiles are shared where that pays.
 struct Sharing {
@@ -139,7 +139,7 @@ inline int count_blocks(int64_t tiles, int64_t steps, int64_t processors) {
   const bool even = each >= 2 && each * tiles * 10 >= processors * 9;
   return int(std::min(even ? each * tiles : processors, tiles * steps));
 }
-inline constexpr int kChunk = 4;  // stages in a step of stream-K with wgmma (parts/chunks.cuh)
+inline constexpr int kChunk = 4;  // stages in a step of stream-K with wgmma (chunks.cuh)
 
 // dmma: tiles of 128 or of 64 columns. Each tile is computed by one block, or all blocks share the tiles of
 // the last waves. Times are in steps of a wide tile, 1.07 us each on an H200. The time of a wide tile without
@@ -201,7 +201,7 @@ inline constexpr Sharing kLastWave{1, 2.0001, 1};
 inline constexpr int kSpecializedM = 128;
 
 // The number of tiles of C. For a lower triangle it is that of the rectangle that the triangle folds into
-// (parts/lower_triangle.cuh).
+// (lower_triangle.cuh).
 inline int64_t specialized_tiles(int64_t batch, int64_t rows, int64_t columns, int64_t tile_columns,
                                  bool lower) {
   const int64_t down = ceil_div(rows, kSpecializedM), across = ceil_div(columns, tile_columns);

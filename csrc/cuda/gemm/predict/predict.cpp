@@ -124,7 +124,13 @@ double sum_of(const Counts& counts, const Costs& costs) {
   return sum;
 }
 
-double seconds(Row row, Counter count, const GemmProblem& p, const Gpu& gpu) {
+double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu) {
+  // wgmma_specialized counts the tiles of a triangle. For other rows a triangle is half of the columns; small
+  // ones lose by whole tiles on the diagonal, and by having few tiles.
+  constexpr double kOfTriangle = 1.15;
+  const bool is_half = given.triangle != 0 && row != Row::wgmma_specialized;
+  GemmProblem p = given;
+  if (is_half) p.triangle = 0, p.n = std::max<int64_t>(p.n / 2, 1);
   const auto own = fitted_here(row, p.type, gpu), costs = own ? own : costs_of(row, p.type, gpu);
   if (!costs) return std::numeric_limits<double>::infinity();
   const Counts counts = count(p, gpu);
@@ -133,7 +139,8 @@ double seconds(Row row, Counter count, const GemmProblem& p, const Gpu& gpu) {
   // multiply-adds at that peak.
   const double least = own ? 0 : least_of_memory(row, p, gpu);
   const double model = std::max({sum_of(counts, *costs), counts.all, least});
-  return own || !gpu.wgmma ? model : model * std::exp(row_correction(row, p));
+  const double correction = own || !gpu.wgmma ? 0 : row_correction(row, p);
+  return (is_half ? kOfTriangle : 1.0) * model * std::exp(correction);
 }
 
 void set_costs(uint64_t gpu, Row row, DType type, const Costs& costs) {

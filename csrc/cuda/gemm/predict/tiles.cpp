@@ -79,7 +79,7 @@ Counts count_tiles(const Facts& f, const Launch& l, const Gpu& gpu, double rate)
   return c;
 }
 
-// Copies by parts/copied_operand.cuh take one launch each.
+// Copies by copied_operand.cuh take one launch each.
 void add_transposed(Counts& c, const Operand& o, const Gpu& gpu) {
   c.more_launches += 1 / gpu.clock;
   c.transposed += 2 * o.bytes / gpu.bandwidth;
@@ -90,7 +90,7 @@ void add_transposed(Counts& c, const Operand& o, const Gpu& gpu) {
   if (!whole && std::min(o.side, o.k) * o.size > 64) c.edges += 1 / gpu.clock;
   if (!o.aligned()) c.odd_transposed += 2 * o.bytes / gpu.bandwidth;
 }
-// Copies by parts/panels.cuh or parts/row_copies.cuh take one launch for both operands.
+// Copies by parts/panels.cuh or row_copies.cuh take one launch for both operands.
 void add_copies(Counts& c, const Facts& f, const Gpu& gpu, bool a, bool b) {
   if (!a && !b) return;
   c.more_launches += 1 / gpu.clock;

@@ -60,9 +60,9 @@ struct Launch {
 };
 Counts count_tiles(const Facts&, const Launch&, const Gpu&, double multiply_adds_a_cycle);
 
-// Adds one launch that copies operands in the layout they have: parts/panels.cuh, parts/row_copies.cuh.
+// Adds one launch that copies operands in the layout they have: parts/panels.cuh, row_copies.cuh.
 void add_copies(Counts&, const Facts&, const Gpu&, bool a, bool b);
-// Adds one launch that copies an operand so that it lies along k: parts/copied_operand.cuh.
+// Adds one launch that copies an operand so that it lies along k: copied_operand.cuh.
 void add_transposed(Counts&, const Operand&, const Gpu&);
 // Whether struct BoxOperands exchanges A and B (C^T = B^T A^T), the copies that it makes, and those of
 // rows_operands().

@@ -11,15 +11,16 @@
 //   - repair_kernel, for schemes of floating point, computes again the strips of C with a sum that is not
 //     finite.
 //
-// Stream-K shares the tiles of the last one or two waves evenly among the blocks (parts/stream_k.cuh), and
-// adds their sums in a fixed order. A long k is computed in segments (plan.cuh). C is computed in panels
-// where the planes of all of A and B would take more than 2 GiB (panels.cuh).
+// Stream-K shares the tiles of the last one or two waves evenly among the blocks
+// (parts/schedules/stream_k.cuh), and adds their sums in a fixed order. A long k is computed in segments
+// (plan.cuh). C is computed in panels where the planes of all of A and B would take more than 2 GiB
+// (panels.cuh).
 #pragma once
 
 #include <utility>
 
 #include "cuda/available.h"
-#include "cuda/gemm/parts/blend.cuh"
+#include "cuda/gemm/parts/epilogues/blend.cuh"
 #include "cuda/gemm/parts/planes/cut.cuh"
 #include "cuda/gemm/parts/planes/multiply.cuh"
 #include "cuda/gemm/parts/planes/pace.cuh"
@@ -243,7 +244,7 @@ void launch_product(const char* name, const Gemm<typename S::Operand>& problem, 
   g.m = int(p.m), g.n = int(p.n), g.tiles = tiles;
   if constexpr (kFuses<typename S::Scheme>) g.finishing = {epilogue, problem.result};
   g.schedule.tiles_m = int(ceil_div(p.m, S::kM)), g.schedule.tiles_n = int(ceil_div(p.n, S::kN));
-  if constexpr (kIsLower<S>) {
+  if constexpr (S::kLower) {
     const auto triangle = TrianglePlaces<S>::of(g.schedule.tiles_m, g.schedule.tiles_n);
     g.schedule.tiles_m = triangle.tiles_m, g.schedule.tiles_n = triangle.tiles_n;
   }

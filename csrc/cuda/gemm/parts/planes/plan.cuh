@@ -8,10 +8,10 @@
 //                                          (sums + ...)
 #pragma once
 
-#include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/planes/pace.cuh"
 #include "cuda/gemm/parts/planes/shape.cuh"
 #include "cuda/gemm/parts/reused_workspace.cuh"
+#include "cuda/gemm/parts/schedules/chunks.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
@@ -33,7 +33,7 @@ struct Plan {
   static Plan of(const Gemm<T>& g, int batch) {
     Plan p;
     int64_t tiles_m = ceil_div(g.m, S::kM), tiles_n = ceil_div(g.n, S::kN);
-    if constexpr (kIsLower<S>) {
+    if constexpr (S::kLower) {
       const auto triangle = TrianglePlaces<S>::of(int(tiles_m), int(tiles_n));
       tiles_m = triangle.tiles_m, tiles_n = triangle.tiles_n;
     }

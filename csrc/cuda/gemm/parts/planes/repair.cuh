@@ -17,8 +17,8 @@
 // marked, the blocks only read their flags and end; the host is not involved.
 #pragma once
 
-#include "cuda/gemm/parts/chunks.cuh"
 #include "cuda/gemm/parts/planes/store.cuh"
+#include "cuda/gemm/parts/schedules/chunks.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 

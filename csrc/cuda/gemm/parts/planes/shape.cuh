@@ -34,6 +34,7 @@ struct Shape {
   using Operand = typename Scheme::Operand;
   using Element = typename Scheme::Element;
   using Acc = Accumulator<Element>;
+  static constexpr bool kLower = false;
   static constexpr int kM = 128, kN = N;
   static_assert(kN == Scheme::kWideN || kN == 128);
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
@@ -89,10 +90,8 @@ struct Shape {
 // that the triangle folds into (lower_triangle.cuh).
 template <class Scheme, int N>
 struct LowerShape : Shape<Scheme, N> {
-  using Lower = void;
+  static constexpr bool kLower = true;
 };
-template <class S>
-inline constexpr bool kIsLower = requires { typename S::Lower; };
 
 // The position of a producer or consumer in one ring; the phase flips at each turn.
 template <class S, int ring>

@@ -8,11 +8,11 @@
 #pragma once
 
 #include "cuda/device/vector.cuh"
-#include "cuda/gemm/parts/chunks.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/planes/cut.cuh"
 #include "cuda/gemm/parts/planes/scheme.cuh"
 #include "cuda/gemm/parts/planes/shape.cuh"
+#include "cuda/gemm/parts/schedules/chunks.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
@@ -64,14 +64,14 @@ struct Arguments {
 // operand.
 template <class S>
 __device__ __forceinline__ int64_t first_tile_a(const Arguments<S>& g, int matrix) {
-  if constexpr (kIsLower<S>)
+  if constexpr (S::kLower)
     return int64_t(matrix) * ((g.m + S::kM - 1) / S::kM);
   else
     return int64_t(matrix) * g.schedule.tiles_m;
 }
 template <class S>
 __device__ __forceinline__ int64_t first_tile_b(const Arguments<S>& g, int matrix) {
-  if constexpr (kIsLower<S>)
+  if constexpr (S::kLower)
     return int64_t(matrix) * ((g.n + S::kN - 1) / S::kN);
   else
     return int64_t(matrix) * g.schedule.tiles_n;
@@ -81,7 +81,7 @@ __device__ __forceinline__ int64_t first_tile_b(const Arguments<S>& g, int matri
 // and have tiles above the diagonal.
 template <class S>
 __device__ __forceinline__ bool lies_outside(const Arguments<S>& g, const TileOrigin<S>& tile) {
-  return kIsLower<S> && (tile.row >= g.m || tile.column >= g.n || tile.column >= tile.row + S::kM);
+  return S::kLower && (tile.row >= g.m || tile.column >= g.n || tile.column >= tile.row + S::kM);
 }
 
 // The place of a warp's sums in the arrays of Unscale.
@@ -219,7 +219,7 @@ __device__ __forceinline__ void store_strip(const Arguments<S>& g, const typenam
 // Whether to skip a tile. If so, none of its strips is marked for repair.
 template <class S>
 __device__ __forceinline__ bool skips_tile(const Arguments<S>& g, const Part& part) {
-  if constexpr (S::Scheme::Tiles::kEvery && !kIsLower<S>) {
+  if constexpr (S::Scheme::Tiles::kEvery && !S::kLower) {
     return false;
   } else {
     const TileOrigin<S> place(part.tile, g.schedule);

@@ -98,6 +98,7 @@ struct WarpShape {
   using Operand = typename Scheme::Operand;
   using Element = typename Scheme::Element;
   using Acc = Accumulator<Element>;
+  static constexpr bool kLower = false;
   static constexpr int kM = 128, kN = 128, kWarpM = 64, kWarpN = 32;
   static constexpr int kWarpsM = kM / kWarpM, kWarpsN = kN / kWarpN;
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;

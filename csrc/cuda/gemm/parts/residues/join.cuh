@@ -10,7 +10,7 @@
 // slow on many GPUs.
 #pragma once
 
-#include "cuda/gemm/parts/fused_epilogue.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
 #include "cuda/gemm/parts/residues/multiply.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::residues {

@@ -7,9 +7,9 @@
 // which gives many tiles, so the last wave matters little.
 #pragma once
 
-#include "cuda/gemm/parts/lower_triangle.cuh"
 #include "cuda/gemm/parts/residues/operand.cuh"
-#include "cuda/gemm/parts/tile_order.cuh"
+#include "cuda/gemm/parts/schedules/lower_triangle.cuh"
+#include "cuda/gemm/parts/schedules/tile_order.cuh"
 #include "cuda/gemm/parts/wgmma_consumer.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET::residues {

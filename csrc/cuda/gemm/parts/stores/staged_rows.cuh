@@ -13,8 +13,8 @@
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"
-#include "cuda/gemm/parts/fused_epilogue.cuh"
-#include "cuda/gemm/parts/vector_store.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -1,0 +1,23 @@
+// The passes that complete products: before, after and between the rows of the table. Each device has its
+// own.
+#pragma once
+
+#include "core/doubled_rows.h"
+#include "core/epilogue_pass.h"
+#include "core/mirror.h"
+#include "core/table.h"
+
+namespace fastgemm {
+
+struct Passes {
+  void (*double_rows)(const DoubledRows&, Context&) = nullptr;  // before complex products
+  void (*mirror)(const Mirror&, Context&) = nullptr;            // after symmetric products
+  void (*epilogue)(const EpiloguePass&, Context&) = nullptr;    // after rows that do not apply epilogues
+};
+const Passes& passes_of(Device);
+
+// Contributed by each backend, as its rows are. Those of CUDA are null where its code was not built.
+const Passes& cpu_passes();
+const Passes& cuda_passes();
+
+}  // namespace fastgemm

@@ -1,0 +1,74 @@
+// The rows of the strategies, for each device.
+#include <array>
+
+#include "core/can_run.h"
+#include "core/simulator.h"
+#include "core/triangle.h"
+#include "strategies/strategies.h"
+
+namespace fastgemm {
+namespace strategies {
+namespace {
+
+// A strategy runs where the first row of its device does.
+template <Device device>
+const char* unavailable() {
+  const Kernel* first = find_row(kernels_for(device), device, [](const Kernel&) { return true; });
+  return first ? first->why_unavailable() : "its device has no rows";
+}
+
+template <Device device>
+constexpr std::array<Kernel, 2> rows() {
+  constexpr bool on_cpu = device == Device::cpu;
+  Kernel symmetric{Op::gemm, device, 6, "symmetric", kGemmTypes, on_cpu ? "any CPU" : "sm_80"};
+  symmetric.unavailable = unavailable<device>;
+  Kernel invariant = symmetric;
+
+  symmetric.summary = "the lower triangle of a symmetric result by the rows above, and a copy of it";
+  symmetric.role = Role::shortcut;
+  symmetric.gemm = [](const GemmProblem& p, Context& context) { gemm_symmetric(p, device, context); };
+  symmetric.rejects = not_symmetric;
+  if (on_cpu)
+    symmetric.predict_on_cpu = [](const GemmProblem& p, const Cpu&, int threads) {
+      return symmetric_seconds(p, device, threads);
+    };
+  else
+    symmetric.predict = [](const GemmProblem& p, const Gpu&) { return symmetric_seconds(p, device, 0); };
+
+  invariant.name = "invariant";
+  invariant.summary =
+      "rows of C whose bits do not depend on the other rows: by rows that keep the order of sums";
+  invariant.role = Role::companion;
+  invariant.gemm = [](const GemmProblem& p, Context& context) { gemm_invariant(p, device, context); };
+  invariant.rejects = [](const GemmProblem& p) { return beyond_invariant(p, device); };
+  invariant.fuses = [](const GemmProblem& p) { return fuses_invariantly(p, device); };
+  invariant.complex = on_cpu;
+  return {symmetric, invariant};
+}
+
+template <Device device>
+constexpr std::array<Kernel, 2> kRows = rows<device>();
+
+}  // namespace
+
+Pick fastest(const GemmProblem& p, Device device, int threads) {
+  Pick best;
+  find_row(kernels_for(device), device, [&](const Kernel& k) {
+    if (!contains(k.dtypes, p.type) || !can_run(k, p)) return false;
+    const double seconds = k.predict_on_cpu ? predicted(k, p, threads) : predicted(k, p);
+    if (!best.row || seconds <= best.seconds) best = {&k, seconds};
+    return false;
+  });
+  return best;
+}
+
+}  // namespace strategies
+
+std::span<const Kernel> strategies_for(Device device) {
+  using namespace strategies;
+  return device == Device::cpu    ? kRows<Device::cpu>
+         : device == Device::cuda ? kRows<Device::cuda>
+                                  : kRows<Device::simt>;
+}
+
+}  // namespace fastgemm
