@@ -199,7 +199,7 @@ void multiply_parts(const ProductCall& call, const TensorRef& c, const Strided& 
     real.beta = call.beta;
   }
   real.alpha = call.alpha;
-  real.choice = call.choice;
+  real.choice = call.choice, real.tune = call.tune;
   real.precision = call.precision.value_or(Precision::ieee);  // torch's flags apply to float32 only
   real.symmetry = call.symmetry;
   multiply(real);

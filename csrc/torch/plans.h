@@ -54,6 +54,7 @@ struct Plan {
   bool copies_a = false, copies_b = false;
   GemmProblem problem;  // includes the innermost batch dimension only
   Decision decision;
+  bool unmeasured = false;              // its kernels are to be measured (first_calls.h)
   std::vector<int64_t> shape, strides;  // of the result; strides only if there is no out
   std::unique_ptr<const Loops> outer;   // null: one launch computes everything
 };

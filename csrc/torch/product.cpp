@@ -7,6 +7,7 @@
 #include "torch/complex.h"
 #include "torch/context.h"
 #include "torch/epilogue_pass.h"
+#include "torch/first_calls.h"
 #include "torch/hooks.h"
 #include "torch/integers.h"
 #include "torch/kernel_range.h"
@@ -89,12 +90,14 @@ void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, co
   });
 }
 
-void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const Place& at) {
+// kernel: null, or one to take instead of the plan's.
+void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const Place& at,
+         const Kernel* kernel = nullptr) {
   GemmProblem p = plan.problem;
   p.a.data = call.a.view.data, p.b.data = call.b.view.data, p.out.data = out.view.data;
   if (p.c.data) p.c.data = call.c.view.data;
   p.epilogue.bias = call.bias.view.data;
-  const Kernel* kernel = plan.decision.kernel(at.device, p.type, p.precision);
+  if (!kernel) kernel = plan.decision.kernel(at.device, p.type, p.precision);
   if (!kernel)  // this throws the reason
     kernel = &select(chosen_for(p), at.device, at.threads, call.choice);
   const Operand addend = call.c ? Operand{call.c.tensor, &call.c.view, true} : Operand{};
@@ -140,6 +143,17 @@ void copy_product(const ProductCall& call) {
   check(aoti_torch_copy_(call.out.tensor, result.get(), 0), "copy_");
 }
 
+// Runs a kernel of a plan with a result in memory of its own. The context is a new one: a time limit that
+// ends this kernel must not end the call.
+void try_out(const Kernel& kernel, const Plan& plan, const ProductCall& call, const TensorRef& scratch) {
+  ProductCall again = call;
+  again.choice.kernel = kernel.name;
+  if (call.c && call.out && same_view(call.c.view, call.out.view)) again.c = scratch;
+  with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
+    run(plan, again, scratch, {context, device, threads}, &kernel);
+  });
+}
+
 // Deletes a tensor unless it is released to the caller.
 struct OwnedTensor {
   AtenTensorHandle tensor = nullptr;
@@ -155,8 +169,10 @@ AtenTensorHandle multiply(const ProductCall& call) {
   if (has_bool(call)) return multiply(as_bytes(call));
   OwnedTensor made;
   with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
-    const std::shared_ptr<const Plan> plan = plan_of(call, device, threads);
+    std::shared_ptr<const Plan> plan = plan_of(call, device, threads);
     if (call.out) require_apart(call);
+    if (plan->unmeasured && measure_first(call, *plan, device, threads, &try_out)) [[unlikely]]
+      plan = plan_of(call, device, threads);
     if (plan->path == Plan::Path::widen)
       return void(made.tensor = multiply_widened(call, plan->problem.type, plan->problem.symmetry));
     if (plan->path == Plan::Path::copy_result) return copy_product(call);
