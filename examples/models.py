@@ -4,6 +4,7 @@
     python examples/models.py                                    # a GPU where there is one; 4 minutes on an H200
     python examples/models.py --device cpu --dtype float32 --model bert --model gpt2
     python examples/models.py --model llama-decode --invariant   # rows do not depend on the batch; checked, too
+    python examples/models.py --tune                             # products are measured where they first run
     python examples/models.py --json models.json
 
 Llama, BERT, GPT-2 and ViT of the transformers library, made from configs with random weights, nothing downloaded;
@@ -98,9 +99,10 @@ class Bench:
     level: int | None
     timing: dict[str, Any]
     invariant: bool = False
+    tune: bool = False
 
     def patch(self) -> fastgemm.patch:
-        return fastgemm.patch(level=self.level, invariant=self.invariant)
+        return fastgemm.patch(level=self.level, invariant=self.invariant, tune=self.tune)
 
     def products(self, way: str) -> Products:
         return self.patch() if way == PATCH else contextlib.nullcontext()
@@ -237,6 +239,7 @@ class Plan:
     scale: Scale
     compiled: bool
     invariant: bool
+    tune: bool = False
 
     @property
     def steps(self) -> list[str]:
@@ -267,8 +270,8 @@ def run(plan: Plan, session: Session, level: int | None, timing: dict[str, Any])
     report.summary["runs"] = []
     if plan.steps:
         report.environment["transformers"] = transformers().__version__
-    report.summary["invariant"] = plan.invariant
-    bench = Bench(report, session, level, timing, plan.invariant)
+    report.summary |= {"invariant": plan.invariant, "tune": plan.tune}
+    bench = Bench(report, session, level, timing, plan.invariant, plan.tune)
     with progress_bar() as progress:
         for done, case in enumerate(plan.cases(session.device, level)):
             progress(f"{case.name}, {dtype_name(case.dtype)}, {case.group}", done / plan.count)
@@ -328,6 +331,7 @@ def show(report: Report) -> None:
     is_flag=True,
     help="Products whose rows depend on no other row (docs/invariant.md); checked.",
 )
+@click.option("--tune", is_flag=True, help="Measure products where they first run, under the patch.")
 @click.option("--rounds", type=options.Count(1000), help="Samples of each way; default: as --budget allows.")
 @common_options
 def main(
@@ -336,6 +340,7 @@ def main(
     size: str | None,
     compiled: bool,
     invariant: bool,
+    tune: bool,
     level: int | None,
     rounds: int | None,
     device: str | None,
@@ -348,7 +353,7 @@ def main(
     """Time models of the transformers library in torch, under fastgemm.patch and converted."""
     device = options.chosen_device(device)
     types = tuple(dict.fromkeys(DTYPES[name] for name in dtypes))
-    plan = Plan(names or (*STEPS, *CHAINS), types, SCALES[size or device], compiled, invariant)
+    plan = Plan(names or (*STEPS, *CHAINS), types, SCALES[size or device], compiled, invariant, tune)
     timing = {"budget": budget or (1.0 if device == "cuda" else 0.5), "rounds": rounds}
     timer = WallTimer() if device == "cuda" else None
     with failures_as_exit_code(), using_threads(threads), Session(device, timer) as session:

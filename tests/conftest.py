@@ -15,7 +15,8 @@ import tempfile
 _cache = tempfile.TemporaryDirectory(prefix="fastgemm-tests-")
 os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
 # Removes the shell's settings of the terminal, Python's output and patches. pytest-xdist sets COLUMNS.
-for _name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "FASTGEMM_PATCH"):
+_terminal = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONIOENCODING", "PYTHONUNBUFFERED")
+for _name in (*_terminal, "FASTGEMM_PATCH", "FASTGEMM_TUNE"):
     os.environ.pop(_name, None)
 
 import pytest  # noqa: E402

@@ -306,4 +306,29 @@ const Kernel* next_choice(const GemmProblem& p, Device device, int threads,
   return best;
 }
 
+std::vector<const Kernel*> likely_kernels(const GemmProblem& p, Device device, int threads, size_t most) {
+  constexpr double kNear = 2.5;  // times the least prediction
+  const TuningKey key = tuning_key(p, device, threads);
+  const Predictions predictions(p, key);
+  std::vector<const Kernel*> found;
+  const auto add = [&](const Kernel& k) {
+    if (found.size() < most && std::ranges::find(found, &k) == found.end() && can_run(k, p))
+      found.push_back(&k);
+    return !found.empty() && found.back() == &k;
+  };
+  const auto is_library = [&](const Kernel& k) {
+    return k.op == key.op && k.device == device && k.level == kLevels && k.role == Role::rung;
+  };
+  add(select(p, device, threads, {}));
+  for (const Kernel& k : kernels_for(device))  // predictions know a library least
+    if (is_library(k) && add(k)) break;
+  const Candidates measured = measured_candidates(key);
+  for (size_t i = 0; i < measured.count; ++i) add(*measured.kernels[i]);
+  for (const auto& [seconds, k] : predictions.rows)
+    if (seconds <= kNear * predictions.rows.front().first) add(*k);
+  for (const Kernel& k : kernels_for(device))
+    if (is_library(k)) add(k);
+  return found;
+}
+
 }  // namespace fastgemm

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/names.h"
 #include "core/table.h"
@@ -54,6 +55,10 @@ uint64_t decisions_made();
 // For calls without a level or with level 7: the kernel to try next, after all of `tried` failed to get their
 // scratch memory. Null if every kernel that can run was tried.
 const Kernel* next_choice(const GemmProblem&, Device, int threads, std::span<const Kernel* const> tried);
+
+// At most so many kernels that may be the fastest for a problem: the one that a call without a level takes, a
+// library's, and those that are predicted to take not much more time than the fastest.
+std::vector<const Kernel*> likely_kernels(const GemmProblem&, Device, int threads, size_t most);
 
 inline bool is_free(const Choice& c) { return c.kernel.empty() && (c.level == 0 || c.level == 7); }
 

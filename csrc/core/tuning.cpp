@@ -13,7 +13,7 @@ namespace {
 
 struct Memory {
   std::shared_mutex mutex;
-  std::unordered_map<TuningKey, const Kernel*, TuningKeyHash> kernels;
+  std::unordered_map<TuningKey, const Kernel*, TuningKeyHash> kernels, exact;
 };
 Memory& memory() {
   static Memory m;
@@ -158,28 +158,33 @@ TuningKey as_remembered(TuningKey key) {
 }
 }  // namespace
 
-void remember(const TuningKey& key, std::string_view kernel) {
+void remember(const TuningKey& key, std::string_view kernel, bool exactly) {
   const Kernel* row = find_row(key.op, key.device, kernel);
   if (!row) return;  // a file of another version may name a kernel that no longer exists
   std::unique_lock lock(memory().mutex);
-  memory().kernels[as_remembered(key)] = row;
+  if (exactly)
+    memory().exact[key] = row;
+  else
+    memory().kernels[as_remembered(key)] = row;
   ++version;
 }
 
 const Kernel* remembered(const TuningKey& key) {
   std::shared_lock lock(memory().mutex);
-  const auto it = memory().kernels.find(as_remembered(key));
-  return it == memory().kernels.end() ? nullptr : it->second;
+  const auto& [mutex, kernels, exact] = memory();
+  if (const auto it = kernels.find(as_remembered(key)); it != kernels.end()) return it->second;
+  const auto it = exact.find(key);
+  return it == exact.end() ? nullptr : it->second;
 }
 
 size_t remembered_count() {
   std::shared_lock lock(memory().mutex);
-  return memory().kernels.size();
+  return memory().kernels.size() + memory().exact.size();
 }
 
 void forget_all() {
   std::unique_lock lock(memory().mutex);
-  memory().kernels.clear();
+  memory().kernels.clear(), memory().exact.clear();
   ++version;
 }
 

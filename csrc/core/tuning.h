@@ -73,9 +73,10 @@ struct Candidates {
 };
 Candidates measured_candidates(const TuningKey&);
 
-// The user's own measurements. Each holds for one exact problem, with any alignment. fastgemm.autotune adds
-// them; so does importing the package, from the file that autotune keeps.
-void remember(const TuningKey&, std::string_view kernel);
+// The user's own measurements. Each holds for one exact problem. Those that fastgemm.autotune adds hold with
+// any alignment and addend, and come first; those of a product's first call (`exactly`) hold for exactly its
+// key. Importing the package adds both, from the file that autotune keeps.
+void remember(const TuningKey&, std::string_view kernel, bool exactly = false);
 const Kernel* remembered(const TuningKey&);
 size_t remembered_count();
 void forget_all();

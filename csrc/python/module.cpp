@@ -2,6 +2,7 @@
 // also loads the op library, which registers the ops in torch.ops.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -10,9 +11,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "core/budget.h"
 #include "core/interrupt.h"
@@ -24,6 +28,7 @@
 #include "python/parse.h"
 #include "python/predictions.h"
 #include "torch/build_info.h"
+#include "torch/first_call_hook.h"
 #include "torch/patch.h"
 #include "torch/queries.h"
 
@@ -188,6 +193,60 @@ bool ask_probe(Device device, DType type, Precision precision) {
   return yes != 0;
 }
 
+// What else is part of the key of a first call: 13 values in a tuple leave out what autotune's keys do not
+// have.
+enum Detail : int { kAlignedInputs = 1, kAlignedOut = 2, kAddsRow = 4, kEpilogue = 8 };
+
+int details_of(const TuningKey& k) {
+  return k.alignment.inputs * kAlignedInputs | k.alignment.out * kAlignedOut | k.adds_row * kAddsRow |
+         k.epilogue * kEpilogue;
+}
+
+// The key of a measurement; details: none for one of autotune's.
+TuningKey to_detailed_key(const KeyTuple& tuple, const std::string& gpu, std::optional<int> details) {
+  TuningKey key = to_key(tuple);
+  key.gpu = gpu_number(gpu);
+  if (!details) return key;
+  if (*details < 0 || *details >= 2 * kEpilogue) throw std::invalid_argument("unknown details of a key");
+  key.alignment = {(*details & kAlignedInputs) != 0, (*details & kAlignedOut) != 0};
+  key.adds_row = *details & kAddsRow, key.epilogue = *details & kEpilogue;
+  return key;
+}
+
+PyObject*& kept_measure() {
+  static PyObject* function = nullptr;
+  return function;
+}
+
+// Calls Python's measure(key, details, kernels, bytes, device_index, run). An error of Python's leaves as a
+// std::runtime_error, which torch passes on as RuntimeError. One that run() met leaves as it is, and Ctrl-C
+// waits until the product is done.
+bool ask_measure(const torch_ops::FirstCall& call) {
+  const nb::gil_scoped_acquire held;
+  std::exception_ptr met;
+  const std::function<void(const std::string&)> run = [&](const std::string& kernel) {
+    const nb::gil_scoped_release released;
+    met = nullptr;
+    try {
+      call.run(kernel);
+    } catch (...) {
+      met = std::current_exception();
+      throw;
+    }
+  };
+  std::vector<std::string> kernels;
+  for (const Kernel* k : call.kernels) kernels.emplace_back(k->name);
+  try {
+    return nb::cast<bool>(nb::handle(kept_measure())(from_key(call.key), details_of(call.key), kernels,
+                                                     call.bytes, call.device_index, nb::cpp_function(run)));
+  } catch (const nb::python_error& error) {
+    if (met) std::rethrow_exception(met);
+    if (!error.matches(PyExc_KeyboardInterrupt)) throw std::runtime_error(nb::str(error.value()).c_str());
+    PyErr_SetInterrupt();
+    return false;
+  }
+}
+
 using Frame = std::shared_ptr<const PatchFrame>;
 
 // The counts as a Python object. Frames share the counts, not this object, because a thread without Python's
@@ -202,11 +261,12 @@ Frame frame_in(const nb::object& capsule) {
 }
 
 Frame make_frame(int level, std::string kernel, const std::optional<std::string>& precision,
-                 const SharedCounts* counts, const nb::object& outer) {
+                 const SharedCounts* counts, const nb::object& outer, bool tune) {
   auto frame = std::make_shared<PatchFrame>();
   frame->level = level, frame->kernel = std::move(kernel), frame->counts = counts ? counts->counts : nullptr;
   if (precision) frame->precision = parse<Precision>(*precision, kPrecisions, "precision");
   if (!outer.is_none()) frame->outer = frame_in(outer);
+  frame->tune = tune;
   return frame;
 }
 
@@ -235,11 +295,11 @@ void define_patches(nb::module_& m) {
   m.def(
       "patch_frame",
       [](int level, std::string kernel, const std::optional<std::string>& precision,
-         const SharedCounts* counts, const nb::object& outer) {
-        return capsule_of(make_frame(level, std::move(kernel), precision, counts, outer));
+         const SharedCounts* counts, const nb::object& outer, bool tune) {
+        return capsule_of(make_frame(level, std::move(kernel), precision, counts, outer, tune));
       },
       nb::arg("level"), nb::arg("kernel"), nb::arg("precision").none(), nb::arg("counts").none(),
-      nb::arg("outer").none(),
+      nb::arg("outer").none(), nb::arg("tune") = false,
       "One entry of a patch, in a capsule. Level 0 and an empty kernel leave the choice open; counts may be "
       "None. outer is the capsule of the entry that gets the calls that this one does not take, or None.");
   m.def(
@@ -306,12 +366,27 @@ NB_MODULE(_introspect, m) {
       "The tuning key of a transposition.");
   m.def(
       "remember",
-      [](const KeyTuple& tuple, const std::string& kernel, const std::string& gpu) {
-        TuningKey key = to_key(tuple);
-        key.gpu = gpu_number(gpu);
-        remember(key, kernel);
+      [](const KeyTuple& tuple, const std::string& kernel, const std::string& gpu,
+         std::optional<int> details) {
+        remember(to_detailed_key(tuple, gpu, details), kernel, details.has_value());
       },
-      nb::arg("key"), nb::arg("kernel"), nb::arg("gpu") = "");
+      nb::arg("key"), nb::arg("kernel"), nb::arg("gpu") = "", nb::arg("details") = nb::none());
+  m.def(
+      "remembered",
+      [](const KeyTuple& tuple, const std::string& gpu, int details) -> std::optional<std::string> {
+        const Kernel* kernel = remembered(to_detailed_key(tuple, gpu, details));
+        return kernel ? std::optional<std::string>(kernel->name) : std::nullopt;
+      },
+      "The kernel that is remembered for a product, by autotune or since its first call.");
+  m.def(
+      "measure_first_calls",
+      [](nb::callable function) {
+        Py_XDECREF(std::exchange(kept_measure(), function.release().ptr()));
+        torch_ops::set_measure(&ask_measure);
+      },
+      "The function that measures products where they first run (csrc/torch/first_calls.h).");
+  m.def("set_tunes_all", &torch_ops::set_tunes_all, nb::arg("on"),
+        "Whether every product of the process is measured where it first runs.");
   m.def("gpu", &current_gpu_name, "Name and size of the current GPU in tuning keys; empty without one.");
   m.def("forget_all", &forget_all);
   m.def("set_workspace_limit",

@@ -236,7 +236,7 @@ ProductCall ComplexProduct::as_real() {
   real.out = parts_->real(parts_->out);
   if (parts_->addend) real.c = parts_->real(parts_->addend->rows), real.beta = call_.beta;
   real.alpha = call_.alpha;
-  real.choice = call_.choice;
+  real.choice = call_.choice, real.tune = call_.tune;
   real.precision = call_.precision.value_or(Precision::ieee);  // torch's flags apply to float32 only
   real.symmetry = call_.symmetry;
   return real;

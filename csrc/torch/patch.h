@@ -33,6 +33,7 @@ struct PatchFrame {
   int level = 0;
   std::string kernel;
   std::optional<Precision> precision;       // for products of its type; none: torch's precision
+  bool tune = false;                        // products are measured where they first run
   std::shared_ptr<Counts> counts;           // null: nothing is counted
   std::shared_ptr<const PatchFrame> outer;  // the patch around it: gets calls that this one does not take
 };

@@ -5,6 +5,7 @@
 #include "core/simulator.h"
 #include "cuda/available.h"
 #include "strategies/strategies.h"
+#include "torch/first_calls.h"
 #include "torch/operand_copy.h"
 #include "torch/scalar_types.h"
 #include "torch/symmetric.h"
@@ -126,6 +127,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   p = g.innermost();
   plan->decision = decided();
   if (g.loops.count > 1) plan->outer = std::make_unique<Loops>(g.loops);
+  plan->unmeasured = !torchs && is_unmeasured(call, p, plan->decision, device, threads);
   plan->problem = p;
   return plan;
 }
@@ -156,7 +158,8 @@ Signature::Signature(const ProductCall& call, Device device, int threads, bool b
   const Symmetry& s = call.symmetry;
   const bool one_matrix = call.a.view.data == call.b.view.data;
   add(int64_t(threads) | int64_t(s.known) << 24 | int64_t(s.asked) << 25 | int64_t(s.conjugated) << 26 |
-      int64_t(s.parts) << 27 | int64_t(one_matrix) << 29 | int64_t(call.activation) << 20 | gpu << 32);
+      int64_t(s.parts) << 27 | int64_t(one_matrix) << 29 | int64_t(is_tuned(call)) << 30 |
+      int64_t(call.activation) << 20 | gpu << 32);
   add(int64_t(tuning_version()));
   add(int64_t(call.choice.kernel.empty() ? 0 : std::hash<std::string_view>{}(call.choice.kernel)));
   int64_t bits;

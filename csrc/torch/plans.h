@@ -50,6 +50,7 @@ struct Plan {
   bool copies_result = false;  // out has no unit stride: a contiguous result is computed, then copied to it
   GemmProblem problem;         // includes the innermost batch dimension only
   Decision decision;
+  bool unmeasured = false;              // its kernels are to be measured (first_calls.h)
   std::vector<int64_t> shape, strides;  // of the result; strides only if it is allocated
   std::unique_ptr<const Loops> outer;   // null: one launch computes everything
 };

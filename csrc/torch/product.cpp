@@ -6,6 +6,7 @@
 #include "strategies/strategies.h"
 #include "torch/complex.h"
 #include "torch/context.h"
+#include "torch/first_calls.h"
 #include "torch/hooks.h"
 #include "torch/kernel_range.h"
 #include "torch/operand_copy.h"
@@ -83,7 +84,9 @@ void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, co
   });
 }
 
-void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const Place& at) {
+// kernel: null, or one to take instead of the plan's.
+void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const Place& at,
+         const Kernel* kernel = nullptr) {
   OperandCopy copy_a, copy_b;
   const TensorRef &a = plan.copies_a_to ? copy_a.make(call.a, *plan.copies_a_to) : call.a,
                   &b = plan.copies_b_to ? copy_b.make(call.b, *plan.copies_b_to) : call.b;
@@ -91,7 +94,7 @@ void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const 
   p.a.data = a.view.data, p.b.data = b.view.data, p.out.data = out.view.data;
   if (p.c.data) p.c.data = call.c.view.data;
   p.epilogue.bias = call.bias.view.data;
-  const Kernel* kernel = plan.decision.kernel(at.device, p.type, p.precision);
+  if (!kernel) kernel = plan.decision.kernel(at.device, p.type, p.precision);
   if (!kernel)  // this throws the reason
     kernel = &select(strategies::chosen_for(p), at.device, at.threads, call.choice);
   const Operand addend = call.c ? Operand{call.c.tensor, &call.c.view, true} : Operand{};
@@ -119,6 +122,17 @@ TensorRef new_result(const Plan& plan, const View& a) {
   return r;
 }
 
+// Runs a kernel of a plan with a result in memory of its own. The context is a new one: a time limit that
+// ends this kernel must not end the call.
+void try_out(const Kernel& kernel, const Plan& plan, const ProductCall& call, const TensorRef& scratch) {
+  ProductCall again = call;
+  again.choice.kernel = kernel.name;
+  if (call.c && call.out && same_view(call.c.view, call.out.view)) again.c = scratch;
+  with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
+    run(plan, again, scratch, {context, device, threads}, &kernel);
+  });
+}
+
 // Deletes a tensor unless it is released to the caller.
 struct OwnedTensor {
   AtenTensorHandle tensor = nullptr;
@@ -130,8 +144,10 @@ struct OwnedTensor {
 AtenTensorHandle multiply_real(const ProductCall& call) {
   OwnedTensor made;
   with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
-    const std::shared_ptr<const Plan> plan = plan_of(call, device, threads);
+    std::shared_ptr<const Plan> plan = plan_of(call, device, threads);
     if (call.out) require_apart(call);
+    if (plan->unmeasured && measure_first(call, *plan, device, threads, &try_out)) [[unlikely]]
+      plan = plan_of(call, device, threads);
     TensorRef out = call.out;
     if (!call.out || plan->copies_result) out = new_result(*plan, call.a.view), made.tensor = out.tensor;
     if (plan->is_empty) return void(last_kernel = {});

@@ -37,6 +37,7 @@ struct ProductCall {
   // column.
   Activation activation = Activation::none;
   TensorRef bias;
+  bool tune = false;  // measured where it first runs (first_calls.h)
 };
 
 // Computes the product into out and returns null; without out, returns a new tensor. take_last_gemm_kernel()

@@ -17,6 +17,7 @@ import torch  # noqa: F401  first: loads libtorch, which the op library below bi
 from . import _compatibility, _introspect, _override_library, nn  # noqa: F401
 from ._drop_in.enable import disable, enable
 from ._drop_in.enable import enable_by_environment as _enable_by_environment
+from ._drop_in.enable import tune_by_environment as _tune_by_environment
 from ._drop_in.patch import patch
 from ._drop_in.routed import Routed
 from ._load_choices import load as _load_what_is_kept
@@ -102,3 +103,4 @@ _register_lazy()
 _register_flop_formulas()
 _load_what_is_kept()
 _enable_by_environment()
+_tune_by_environment()

@@ -1,7 +1,7 @@
 """Measures which kernel is the fastest for a problem, and stores it on disk.
 
 A call chooses by data in memory: the static tables of the build, and the measurements of this module. Nothing is
-ever measured inside a call.
+measured inside a call, but where tune=True asks for that (_drop_in/first_calls.py).
 
 The file holds one set of measurements per environment (processor, torch version, kernel table). It is written as a
 whole under a lock and renamed into place. If it cannot be read or written, it is ignored with one warning."""
@@ -32,7 +32,8 @@ from ._typing import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
 __all__ = ["Timing", "Tuned", "autotune", "cache_file", "clear_cache", "limit_workspace"]
-FORMATS = (1, 2)  # read; the last is written
+FORMATS = (1, 2, 3)  # read; the last is written
+OF_AUTOTUNE = 13  # values of its keys; a first call's has one more, and holds for less
 Key = tuple[Any, ...]
 Seconds = dict[str, float]  # by kernel
 
@@ -82,7 +83,10 @@ def _read(path: Path) -> Sets:
 def _key(values: list[Any]) -> Key:
     """A tuning key from JSON. Raises TypeError or ValueError for anything else."""
     key = tuple(values)
-    _introspect.remember(key, "")  # checks the key, and stores nothing: no kernel has an empty name
+    if None in key:
+        raise TypeError("a key holds no null")
+    # Checks the key, and stores nothing: no kernel has an empty name.
+    _introspect.remember(key[:OF_AUTOTUNE], "", "", *key[OF_AUTOTUNE:])
     return key
 
 
@@ -105,8 +109,9 @@ def _known(kernel: Any, seconds: Any = None) -> Known:
 
 def _remember(key: Key, kernel: str, where: str = "", seconds: Seconds | None = None) -> None:
     device = where.partition("|")[0]
-    _introspect.remember(tuple(key), kernel, device.removeprefix("gpu ") if device.startswith("gpu ") else "")
-    if seconds:
+    gpu = device.removeprefix("gpu ") if device.startswith("gpu ") else ""
+    _introspect.remember(tuple(key[:OF_AUTOTUNE]), kernel, gpu, *key[OF_AUTOTUNE:])
+    if seconds and len(key) == OF_AUTOTUNE:
         cpu_predictions.learn(key, seconds)
 
 
@@ -127,13 +132,18 @@ def load_cache() -> int:
     return _introspect.remembered_count()
 
 
+def kept(device: torch.device | str = "cpu") -> dict[Key, Known]:
+    """What the file has of this device; nothing where it cannot be read."""
+    try:
+        return _read(cache_file()).get(environment(device), {})
+    except (OSError, ValueError):
+        return {}
+
+
 def kept_kernel(key: Key, device: torch.device | str = "cpu") -> str | None:
     """The file's kernel for a problem on this device; None if there is none, or if the file cannot be read."""
-    try:
-        known = _read(cache_file()).get(environment(device), {}).get(tuple(key))
-        return known.kernel if known else None
-    except (OSError, ValueError):
-        return None
+    known = kept(device).get(tuple(key))
+    return known.kernel if known else None
 
 
 def _write(path: Path, sets: Sets) -> None:
@@ -143,8 +153,8 @@ def _write(path: Path, sets: Sets) -> None:
     replace_file(path, {"format": FORMATS[-1], "sets": lists})
 
 
-def _save(new: dict[Key, str], where: str | None = None, seconds: Seconds | None = None) -> None:
-    """Merges measurements into the file."""
+def _save(new: dict[Key, str], where: str | None = None, seconds: Seconds | None = None) -> bool:
+    """Merges measurements into the file; else there was a warning."""
     from filelock import Timeout
 
     path, where = cache_file(), where or environment()
@@ -153,10 +163,12 @@ def _save(new: dict[Key, str], where: str | None = None, seconds: Seconds | None
             known = {key: Known(kernel, seconds or {}) for key, kernel in new.items()}
             sets[where] = {**sets.get(where, {}), **known}
             _write(path, sets)
+        return True
     except (OSError, Timeout) as error:
         warnings.warn(
             f"fastgemm: cannot write the autotune cache {path}: {error}", RuntimeWarning, stacklevel=3
         )
+        return False
 
 
 def clear_cache(*, disk: bool = False) -> None:

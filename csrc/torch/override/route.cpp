@@ -76,6 +76,7 @@ torch_ops::ProductCall call_of(const Product& op, Arguments arguments, const Pat
   }
   if (op.out_dtype >= 0) call.out_dtype = int32_t(arguments[size_t(op.out_dtype)].toScalarType());
   call.choice = {frame.level, frame.kernel};
+  call.tune = frame.tune;
   const at::Tensor& a = tensor_at(arguments, op.a);
   if (frame.precision && has_precision(a.scalar_type(), *frame.precision))
     call.precision = *frame.precision;

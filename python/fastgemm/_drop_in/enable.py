@@ -6,14 +6,14 @@ import os
 import warnings
 
 from .. import _override_library
-from .._introspect import set_everywhere
+from .._introspect import set_everywhere, set_tunes_all
 from .._typing import Precision
 from ..table import check_product_choice, invariant_choice
 from . import exit_report
 from .routed import Routed
-from .scope import Choice
+from .scope import Choice, measure_first_calls
 
-VARIABLE = "FASTGEMM_PATCH"
+VARIABLE, TUNES = "FASTGEMM_PATCH", "FASTGEMM_TUNE"
 
 
 def enable(
@@ -23,6 +23,7 @@ def enable(
     precision: Precision | None = None,
     invariant: bool = False,
     count: bool = True,
+    tune: bool = False,
 ) -> Routed:
     """Computes torch's matrix products by fastgemm in the whole process, in every thread, until :func:`disable`.
 
@@ -35,6 +36,10 @@ def enable(
         precision: as there.
         invariant: as there.
         count: as there.
+        tune: measures a product where it first runs, also one of :func:`fastgemm.matmul`, ``gemm`` and ``linear``
+            without a level or kernel. Up to six kernels that may be the fastest are timed, in 50 ms as a rule and
+            1 s at most beside one run of the product; the fastest one computes all products of that signature from
+            then on, in later processes, too. docs/drop_in.md says what is not measured.
 
     Returns:
         The live counts of the products that are routed from now on.
@@ -57,6 +62,7 @@ def enable(
     check_product_choice(level, kernel, precision, "fastgemm.enable")
     _override_library.require("fastgemm.enable")
     routed = Routed()
+    _tune_all(tune)
     set_everywhere(False, Choice(level, kernel, precision, routed._counts if count else None).frame())
     return routed
 
@@ -71,6 +77,27 @@ def disable() -> None:
         Nothing, even if nothing is enabled.
     """
     set_everywhere(False, None)
+    _tune_all(False)
+
+
+_tuned_by_environment = False
+
+
+def _tune_all(wanted: bool) -> None:
+    if wanted or _tuned_by_environment:
+        measure_first_calls()
+    set_tunes_all(wanted or _tuned_by_environment)
+
+
+def tune_by_environment() -> None:
+    """``FASTGEMM_TUNE=1`` measures every product of the process where it first runs, patched or fastgemm's own."""
+    global _tuned_by_environment
+    wanted = os.environ.get(TUNES, "")
+    if wanted not in ("", "0", "1"):
+        warnings.warn(f"fastgemm: {TUNES} must be 1 or 0, got {wanted!r}: ignored", stacklevel=2)
+    _tuned_by_environment = wanted == "1"
+    if _tuned_by_environment:
+        _tune_all(True)
 
 
 def enable_by_environment() -> None:

@@ -13,7 +13,7 @@ from .. import _override_library
 from .._typing import Precision
 from ..table import check_product_choice, invariant_choice
 from .routed import Routed
-from .scope import Choice, Entry, enter, leave
+from .scope import Choice, Entry, enter, leave, measure_first_calls
 
 try:  # called by torch._dynamo.eval_frame.skip_code; importing torch._dynamo would take 1 s
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
@@ -79,6 +79,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         invariant: the bits of a row do not depend on the other rows, see :func:`fastgemm.matmul`. This also holds
             for products of a backward pass.
         count: whether ``routed`` counts, which takes some 0.05 us a product.
+        tune: measures a product where it first runs, see :func:`fastgemm.enable`.
 
     Raises:
         TypeError: ``level`` is no int, or a generator or coroutine function is decorated.
@@ -103,12 +104,13 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         precision: Precision | None = None,
         invariant: bool = False,
         count: bool = True,
+        tune: bool = False,
     ) -> None:
         if invariant:
             level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.patch")
         check_product_choice(level, kernel, precision, "fastgemm.patch")
         self._level, self._kernel, self._precision = level, kernel, precision
-        self._counts = count
+        self._counts, self._tune = count, tune
         self._entered = _Entered()
         self._threads = _Threads()
         self.routed: Routed = Routed()
@@ -121,8 +123,10 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
 
     def __enter__(self) -> Routed:
         _override_library.require("fastgemm.patch")
+        if self._tune:
+            measure_first_calls()
         counts = self.routed._counts if self._counts else None
-        entry = enter(Choice(self._level, self._kernel, self._precision, counts))
+        entry = enter(Choice(self._level, self._kernel, self._precision, counts, self._tune))
         self._entered.entries.append(entry)
         self._threads[entry] = threading.current_thread().name
         return self.routed

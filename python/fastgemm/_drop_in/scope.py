@@ -13,6 +13,7 @@ import torch
 
 from .. import _override_library
 from .._introspect import PATCH_SLOT, Counts, patch_frame
+from .._introspect import measure_first_calls as set_measure
 
 
 class Choice(NamedTuple):
@@ -22,9 +23,17 @@ class Choice(NamedTuple):
     kernel: str | None
     precision: str | None
     counts: Counts | None
+    tune: bool = False
 
     def frame(self, outer: Any = None) -> Any:
-        return patch_frame(self.level or 0, self.kernel or "", self.precision, self.counts, outer)
+        return patch_frame(self.level or 0, self.kernel or "", self.precision, self.counts, outer, self.tune)
+
+
+def measure_first_calls() -> None:
+    """Sets the function that measures, whose modules take 10 ms to import."""
+    from .first_calls import measure
+
+    set_measure(measure)
 
 
 class Entry:

@@ -40,6 +40,7 @@ def gather() -> dict[str, Any]:
         "cuda_obstacles": cuda_obstacles(),
         "autotune_cache": str(tuning.cache_file()),
         "tuned_problems": _introspect.remembered_count(),
+        "tuned": known.tuned(),
         "predictions": str(predictions.file()),
         "kernels": [asdict(row) for row in kernels()],
     }
@@ -68,7 +69,7 @@ def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
         ):
             table.add_row(name, escape(text))
         yield whole(table)
-    tuned = f"problems tuned: {found['tuned_problems']}, which come before all that"
+    tuned = f"problems tuned: {found['tuned_problems']}, which come before all that: fastgemm info --tuned"
     yield Text(f"\nautotune cache: {found['autotune_cache']} ({tuned})", overflow="fold")
     here = sum(row["unavailable"] is None for row in found["kernels"])
     yield Text(f"fastgemm info --kernels: all {len(found['kernels'])} kernels, of which {here} can run here")
@@ -99,6 +100,22 @@ def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
     return ByWidth(whole(wide), whole(narrow), WIDE)
 
 
+def _tuned_table(rows: list[dict[str, Any]]) -> RenderableType:
+    """``gain``: the time of the kernel that would have been taken, over that of the one that was found."""
+    if not rows:
+        return Text(
+            f"nothing in {tuning.cache_file()} of the devices here, with these versions", overflow="fold"
+        )
+    table = Table(title=str(tuning.cache_file()), title_justify="left", title_style="bold")
+    for name in ("device", "problem", "kernel", "us", "instead of", "gain"):
+        table.add_column(name, justify="right" if name in ("us", "gain") else "left", overflow="fold")
+    for row in rows:
+        us, gain = ("" if row[name] is None else f"{row[name]:.4g}" for name in ("microseconds", "gain"))
+        told = (row["device"], row["problem"], row["kernel"], us, row["predicted"] or "", gain)
+        table.add_row(*map(escape, told))
+    return whole(table)
+
+
 def _print_kernels(rows: list[dict[str, Any]]) -> None:
     out = console()
     reasons = list(dict.fromkeys(row["unavailable"] for row in rows if row["unavailable"]))
@@ -109,16 +126,22 @@ def _print_kernels(rows: list[dict[str, Any]]) -> None:
 
 @click.command(short_help="Show this build, the devices here, and what to do next.")
 @click.option("--kernels", "all_kernels", is_flag=True, help="Show the kernel table instead.")
+@click.option(
+    "--tuned", is_flag=True, help="Show the products that were measured, and their kernels, instead."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the kernel table.")
 @click.option("--bug-report", is_flag=True, help="Print what a report of a bug needs, as text to paste.")
-def info(all_kernels: bool, as_json: bool, bug_report: bool) -> None:
+def info(all_kernels: bool, tuned: bool, as_json: bool, bug_report: bool) -> None:
     """Show the build, and the reasons why CUDA cannot be used; then for each device what was measured on it, how
     level=None chooses a kernel, and what to do next.
 
     In the kernel table a kernel that cannot run here has the number of its reason.
     """
-    if all_kernels + as_json + bug_report > 1:
-        raise click.UsageError("--kernels, --json and --bug-report exclude each other")
+    if all_kernels + tuned + as_json + bug_report > 1:
+        raise click.UsageError("--kernels, --tuned, --json and --bug-report exclude each other")
+    if tuned:
+        console().print(_tuned_table(known.tuned()))
+        return
     found = gather()
     if bug_report:
         click.echo("\n".join(report.lines(found)))

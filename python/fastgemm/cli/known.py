@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .. import _introspect
+from .. import _introspect, tuning
 from .._choice import cpu_predictions, predictions
 
 GIGA, MIB = 1e9, 1 << 20
@@ -119,6 +119,43 @@ def processor() -> dict[str, Any]:
     fitted = cpu_predictions.known()
     found = {"knowledge": _introspect.cpu_knowledge(), "family": _introspect.cpu_family()}
     return found | ({"tuned": {"when": fitted.when, "points": len(fitted.points)}} if fitted else {})
+
+
+# What a product of a first call's key has, by bit (csrc/python/module.cpp); the first two where it is missing.
+DETAILS = ("rows of operands unaligned", "rows of the result unaligned", "a row added", "an epilogue")
+
+
+def _problem_in_words(key: tuning.Key) -> str:
+    op, _, dtype, out, precision, a, b, accumulates, _, *sizes = key[: tuning.OF_AUTOTUNE]
+    types = dtype if out == dtype else f"{dtype} to {out}"
+    if op == "transpose":
+        return f"transpose {types} {' x '.join(map(str, sizes[:3]))}"
+    bits = key[tuning.OF_AUTOTUNE] ^ 3 if len(key) > tuning.OF_AUTOTUNE else 0
+    more = [name for bit, name in enumerate(DETAILS) if bits >> bit & 1]
+    more += ["scaled or added to"] if accumulates and "a row added" not in more else []
+    text = f"{types} {'NT'[a]}{'NT'[b]} {' x '.join(map(str, sizes))}"
+    return ", ".join([text, *([] if precision == "ieee" else [precision]), *more])
+
+
+def tuned() -> list[dict[str, Any]]:
+    """What the file of autotune has of the devices here. A first call noted the predicted kernel first."""
+    devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    names = {tuning.environment(device): device for device in reversed(devices)}
+    rows: list[dict[str, Any]] = []
+    for where, device in reversed(names.items()):
+        of, _, _ = where.removeprefix("gpu ").partition("|")
+        for key, (kernel, seconds) in tuning.kept(device).items():
+            before = next(iter(seconds), None) if len(key) > tuning.OF_AUTOTUNE else None
+            row = {
+                "device": of if key[1] == "cuda" else f"cpu, {key[8]} threads",
+                "problem": _problem_in_words(key),
+                "kernel": kernel,
+                "microseconds": 1e6 * seconds[kernel] if kernel in seconds else None,
+                "predicted": before,
+                "gain": seconds[before] / seconds[kernel] if before and kernel in seconds else None,
+            }
+            rows.append(row)
+    return rows
 
 
 def has_tables() -> bool:

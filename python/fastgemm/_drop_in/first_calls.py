@@ -1,0 +1,177 @@
+"""Measuring a product where it first runs: ``tune=True`` of fastgemm.patch and enable, and ``FASTGEMM_TUNE=1``.
+
+The op library calls :func:`measure` for a product that leaves its choice open and of which nothing is remembered
+(csrc/torch/first_calls.h). What is found holds for exactly its key: in this process and, by the file that autotune
+keeps, in later ones. Measuring waits for the GPU, as nothing else in this package does.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import torch
+from torch._guards import TracingContext
+
+from .. import _errors, _introspect
+from .._choice.clocks import HOPELESS, LATE, NEAR, PATIENCE, REFUSAL, Call, gpu_clock, time_limit, wall_clock
+from ..tuning import Key, Seconds, _remember, _save, environment, kept_kernel
+
+BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 0.03, 4, 25  # seconds; runs of each kernel, besides the first
+LIMIT = 1.0  # seconds after which no further run begins
+WORTH_LEAVING = 1.02  # times as fast as the predicted kernel: less is noise
+# Seconds that a rank waits for what rank 0 finds: for one product, and altogether.
+WAIT, WAIT_IN_ALL = 1.0, 5.0
+
+_lock = threading.Lock()
+_here = threading.local()  # .measuring: whether this thread is
+_saves = True  # until the file cannot be written
+_waited = 0.0
+
+
+def _after_fork() -> None:
+    """The thread that measured does not exist in a forked process."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _in_jit_trace() -> bool:
+    """torch.jit.trace pauses while an op runs: only Python's frames tell of it."""
+    frame: FrameType | None = sys._getframe()
+    while frame and frame.f_globals.get("__name__") != "torch.jit._trace":
+        frame = frame.f_back
+    return frame is not None
+
+
+def _not_now(device: torch.device) -> bool:
+    """Inside of the capture of a graph, of a trace, or of a __torch_dispatch__: of DTensor, of another class of
+    tensors, or of a mode, which make_fx is. torch leaves the key PythonTLSSnapshot out while one of these runs."""
+    return bool(
+        (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
+        or torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.PythonTLSSnapshot)
+        or TracingContext.try_get() is not None
+        or torch.compiler.is_compiling()
+        or _in_jit_trace()
+    )
+
+
+def _fits(size: int, device: torch.device) -> bool:
+    """Whether a result and the memory of kernels, no more than that as a rule, are free."""
+    if device.type == "cpu":
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        return 2 * size <= next(1024 * int(line.split()[1]) for line in lines if "MemAvailable" in line)
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    flushed = 4 * torch.cuda.get_device_properties(device).L2_cache_size  # by the clock
+    return 2 * size + flushed <= torch.cuda.mem_get_info(device)[0] + cached
+
+
+def _time(calls: dict[str, Call], clock: Callable[[Call], float], on_cpu: bool) -> Seconds:
+    """The median seconds of each call that can run. The first runs, which load code and map memory, count only
+    where there is no time for more."""
+    times: dict[str, list[float]] = {}
+    start, names = time.perf_counter(), list(calls)
+    for number in range(1 + MOST_ROUNDS):
+        for name in names if number % 2 else names[::-1] if number else list(names):
+            best = min((min(t) for t in times.values()), default=math.inf)
+            left = LIMIT - (time.perf_counter() - start)
+            if times and (left <= 0 or (number > LEAST_ROUNDS and LIMIT - left >= BUDGET)):
+                return {name: statistics.median(t) for name, t in times.items()}
+            late = min(max(HOPELESS * best, PATIENCE), left) if on_cpu and times else math.inf
+            try:
+                with time_limit(late):
+                    seconds = clock(calls[name])
+            except RuntimeError as refusal:
+                if LATE not in str(refusal) and REFUSAL not in str(refusal):
+                    raise
+                names.remove(name)
+                continue
+            times[name] = [seconds] if number < 2 else [*times[name], seconds]
+        names = [name for name in names if min(times[name]) < NEAR * min(map(min, times.values()))]
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def _measure(kernels: Sequence[str], device: torch.device, run: Callable[[str], None]) -> Seconds:
+    """Nothing where memory runs out."""
+    on_cpu = device.type == "cpu"
+    try:
+        clock = wall_clock if on_cpu else gpu_clock(device)
+        times = _time({name: partial(run, name) for name in kernels}, clock, on_cpu)
+    except torch.OutOfMemoryError:
+        return {}
+    return {name: float(f"{times[name]:.4g}") for name in kernels if name in times}
+
+
+def _fastest(seconds: Seconds, predicted: str) -> str:
+    best = min(seconds, key=seconds.__getitem__, default=predicted)
+    near = predicted in seconds and seconds[predicted] <= WORTH_LEAVING * seconds[best]
+    return predicted if near else best
+
+
+def _follows_rank_0() -> bool:
+    """Ranks that measured by themselves would choose differently."""
+    of = torch.distributed
+    return of.is_available() and of.is_initialized() and of.get_rank() != 0
+
+
+def _of_rank_0(key: Key, device: torch.device) -> str | None:
+    """What rank 0 keeps in the file. Ranks meet a product at about the same time, if they all do."""
+    global _waited
+    start, found = time.perf_counter(), None
+    while found is None and (spent := time.perf_counter() - start) < min(WAIT, WAIT_IN_ALL - _waited):
+        time.sleep(0.005 + spent / 20)
+        found = kept_kernel(key, device)
+    if found is None:
+        _waited += time.perf_counter() - start
+    return found
+
+
+def _settle(
+    key: Key, kernels: Sequence[str], size: int, device: torch.device, run: Callable[[str], None]
+) -> None:
+    """Remembers a kernel: the one in the file, that another process wrote since this one read it; or the fastest;
+    or the predicted one, which every later call is to take, too."""
+    global _saves
+    where, seconds = environment(device), Seconds()
+    kernel = kept_kernel(key, device)
+    if kernel is None and _follows_rank_0():
+        kernel = _of_rank_0(key, device)
+    elif kernel is None and _fits(size, device):
+        seconds = _measure(kernels, device, run)
+        kernel = _fastest(seconds, kernels[0])
+    _remember(key, kernel or kernels[0], where)
+    if seconds and _saves:
+        _saves = _save({key: kernel or kernels[0]}, where, seconds)
+
+
+def measure(
+    key: Key, details: int, kernels: Sequence[str], size: int, index: int, run: Callable[[str], None]
+) -> bool:
+    """Whether the kernel of a product is known now.
+
+    ``kernels``: that it may take, the predicted one first; ``size``: bytes of its result; ``run``: computes it by
+    one of them in scratch memory. Raises RuntimeError as autotune does.
+    """
+    device = torch.device("cpu") if key[1] == "cpu" else torch.device(key[1], index)
+    if getattr(_here, "measuring", False) or _not_now(device):
+        return False
+    _errors.alert_not_deterministic("enable or patch with tune=True")
+    gpu = "" if device.type == "cpu" else _introspect.gpu()
+    with _lock, torch._C.DisableTorchFunction():
+        _here.measuring = True  # a handler of signals, or a finalizer, may multiply meanwhile
+        try:
+            if _introspect.remembered(key, gpu, details) is None:
+                _settle((*key, details), kernels, size, device, run)
+        finally:
+            _here.measuring = False
+    return True
