@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(S::kConsumerThreads + S::kUnitThreads, 1)
   const Schedule<S, T> schedule{g};
   const int warp = warp_index();
   constexpr int kProducer = Shared::kConsumerWarps;  // the first producer warp
-  if (warp == kProducer) init_ring(*shared, g.by_units ? S::kUnitThreads : 1);
+  if (warp == kProducer) init_ring(*shared, maps, g.by_units ? S::kUnitThreads : 1);
   launch_dependents();
   if (S::kShares && g.by_units) {
     __syncthreads();

@@ -70,12 +70,14 @@ struct BoxSource {
   int bytes = X::kBytes + Y::kBytes;  // of a stage
 };
 
-// The barriers of the ring. The whole warp calls this.
+// Makes the barriers of the ring. If one thread asks for the boxes, it fetches their descriptors while the
+// kernel before ends. The whole warp calls this.
 template <class Shared>
-__device__ __forceinline__ void init_ring(Shared& shared, int producers) {
+__device__ __forceinline__ void init_ring(Shared& shared, const BoxMaps& maps, int producers = 1) {
   if (elect_one()) {
     shared.ring.init(producers, Shared::kConsumerWarps);
     fence_barrier_init();
+    if (producers == 1) prefetch_map(&maps.x), prefetch_map(&maps.y);
   }
   __syncwarp();
 }
@@ -130,7 +132,7 @@ template <class Shared, class Source, class Schedule, class Store>
 __device__ __forceinline__ void run_wgmma(Shared& shared, const Source& source, const Schedule& schedule,
                                           int warp, Store&& store) {
   const bool produces = warp == Shared::kConsumerWarps;
-  if (produces) init_ring(shared, 1);
+  if (produces) init_ring(shared, source.maps);
   launch_dependents();
   if (produces) return produce_parts(shared, source, schedule);
   meet<Shared>();
