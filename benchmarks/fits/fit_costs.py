@@ -104,7 +104,7 @@ def library_defs() -> tuple[str, str]:
     for series, problem, times in [*eager, *points_of(DATA / GRAPHS)]:
         if LIBRARY in times:
             measured[series].append((problem, times[LIBRARY]))
-    head = "Written by benchmarks/fits/fit_costs.py from h200.json."
+    head = f"Written by benchmarks/fits/fit_costs.py from h200.json and {GRAPHS}."
     points, models = [f"// Measured products of the library. {head}", ""], [f"// Its model. {head}"]
     for series, wanted in KEPT.items():
         problems, seconds = zip(*measured[series], strict=True)

@@ -218,9 +218,9 @@ PyObject*& kept_measure() {
   return function;
 }
 
-// Calls Python's measure(key, details, kernels, bytes, device_index, run). An error of Python's leaves as a
-// std::runtime_error, which torch passes on as RuntimeError. One that run() met leaves as it is, and Ctrl-C
-// waits until the product is done.
+// Calls Python's measure(key, details, kernels, bytes, device_index, run). If Python raises an exception,
+// this throws a std::runtime_error, which torch turns into a RuntimeError. An exception of run() that Python
+// does not handle is thrown again unchanged. Ctrl-C takes effect when the product is done.
 bool ask_measure(const torch_ops::FirstCall& call) {
   const nb::gil_scoped_acquire held;
   std::exception_ptr met;
@@ -229,6 +229,10 @@ bool ask_measure(const torch_ops::FirstCall& call) {
     met = nullptr;
     try {
       call.run(kernel);
+    } catch (const CannotRun&) {  // Python goes on with the next kernel
+      throw;
+    } catch (const TimeLimitPassed&) {
+      throw;
     } catch (...) {
       met = std::current_exception();
       throw;

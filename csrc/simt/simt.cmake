@@ -9,8 +9,8 @@ set(FASTGEMM_SIMT_RUNTIME async.cpp block.cpp box.cpp cluster.cpp counters.cpp d
 set(FASTGEMM_SIMT_INSTRUMENT -Os -g1 -gno-column-info -fsanitize=thread --param=tsan-instrument-func-entry-exit=0
     -fno-tree-vectorize -fno-tree-slp-vectorize -fno-store-merging -fno-tree-loop-distribute-patterns
     -fno-thread-jumps -fno-crossjumping -fno-tree-tail-merge -fno-toplevel-reorder)
-# In these files -Os leaves loads in loops from which -O2 takes them, as nvcc does; tests/tools/test_ncu_check.py finds
-# such files. All that includes cuda/transpose/tile.cuh is among them: the linker keeps one copy of its functions.
+# In these files -Os leaves loads in loops from which -O2 takes them, as nvcc does. Their counters then differ from those
+# of a GPU (tools/ncu_check.py). All that includes cuda/transpose/tile.cuh is among them: the linker keeps one copy of its functions.
 set(FASTGEMM_SIMT_HOISTED "/cuda/(gemm/(fast/(bf16x6|crt|dmma|skinny)|parts/mirror)|transpose/[a-z0-9_]+)\\.cu$")
 
 function(fastgemm_instrument_simt TARGET)

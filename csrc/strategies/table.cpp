@@ -56,7 +56,9 @@ Pick fastest(const GemmProblem& p, Device device, int threads) {
   find_row(kernels_for(device), device, [&](const Kernel& k) {
     if (!contains(k.dtypes, p.type) || !can_run(k, p)) return false;
     const double seconds = k.predict_on_cpu ? predicted(k, p, threads) : predicted(k, p);
-    if (!best.row || seconds <= best.seconds) best = {&k, seconds};
+    // Of equal ones, which have no prediction, the last rung of a CPU is the fastest one.
+    if (!best.row || seconds < best.seconds || (device == Device::cpu && seconds == best.seconds))
+      best = {&k, seconds};
     return false;
   });
   return best;

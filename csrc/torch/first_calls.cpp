@@ -66,13 +66,16 @@ size_t bytes_of_result(const ProductCall& call, const Plan& plan) {
 }  // namespace
 
 void set_measure(Measure function) { measure.store(function, std::memory_order_release); }
-void set_tunes_all(bool on) { all.store(on, std::memory_order_release), tuning_changed(); }
+void set_tunes_all(bool on) {
+  if (all.exchange(on, std::memory_order_acq_rel) != on) tuning_changed();
+}
 bool tunes_all() { return all.load(std::memory_order_relaxed); }
 
 bool is_unmeasured(const ProductCall& call, const GemmProblem& p, const Decision& decision, Device device,
                    int threads) {
   if (!is_tuned(call) || call.choice.level != 0 || !call.choice.kernel.empty()) return false;
-  if (p.symmetry.known || device == Device::simt || !measure.load(std::memory_order_acquire)) return false;
+  if (p.k == 0 || p.symmetry.known || device == Device::simt || !measure.load(std::memory_order_acquire))
+    return false;
   const Kernel* const taken = decision.kernel(device, p.type, p.precision);
   return taken && taken->role != Role::shortcut &&
          !remembered(tuning_key(strategies::chosen_for(p), device, threads));

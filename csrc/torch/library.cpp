@@ -3,8 +3,6 @@
 // - an out= or in-place op must return (), because a returned alias fails opcheck and torch.compile;
 // - the ops with a leading underscore have no autograd formula in Python, which would cost 4 us per call even
 //   if no gradient is wanted. Eager calls use these ops, and csrc/torch/override gives them a formula in C++.
-// when
-//   no gradient is wanted: eager calls use them, and csrc/torch/override gives them a formula in C++.
 #include "torch/hooks.h"
 #include "torch/ops.h"
 

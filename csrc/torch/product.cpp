@@ -127,7 +127,8 @@ TensorRef new_result(const Plan& plan, const View& a) {
 void try_out(const Kernel& kernel, const Plan& plan, const ProductCall& call, const TensorRef& scratch) {
   ProductCall again = call;
   again.choice.kernel = kernel.name;
-  if (call.c && call.out && same_view(call.c.view, call.out.view)) again.c = scratch;
+  const bool in_place = call.c && call.out && same_view(call.c.view, call.out.view);
+  if (in_place && !plan.copies_result) again.c = scratch;  // a copied result does not overwrite c
   with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
     run(plan, again, scratch, {context, device, threads}, &kernel);
   });

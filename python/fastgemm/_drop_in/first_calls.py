@@ -13,6 +13,7 @@ import statistics
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,9 @@ WORTH_LEAVING = 1.02  # times as fast as the predicted kernel: less is noise
 # Seconds that a rank waits for what rank 0 finds: for one product, and altogether.
 WAIT, WAIT_IN_ALL = 1.0, 5.0
 
-_lock = threading.Lock()
+_locks: defaultdict[torch.device, threading.Lock] = defaultdict(
+    threading.Lock
+)  # another device goes on meanwhile
 _here = threading.local()  # .measuring: whether this thread is
 _saves = True  # until the file cannot be written
 _waited = 0.0
@@ -39,8 +42,7 @@ _waited = 0.0
 
 def _after_fork() -> None:
     """The thread that measured does not exist in a forked process."""
-    global _lock
-    _lock = threading.Lock()
+    _locks.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -82,7 +84,7 @@ def _time(calls: dict[str, Call], clock: Callable[[Call], float], on_cpu: bool) 
     times: dict[str, list[float]] = {}
     start, names = time.perf_counter(), list(calls)
     for number in range(1 + MOST_ROUNDS):
-        for name in names if number % 2 else names[::-1] if number else list(names):
+        for name in list(names) if number % 2 or not number else names[::-1]:
             best = min((min(t) for t in times.values()), default=math.inf)
             left = LIMIT - (time.perf_counter() - start)
             if times and (left <= 0 or (number > LEAST_ROUNDS and LIMIT - left >= BUDGET)):
@@ -95,6 +97,7 @@ def _time(calls: dict[str, Call], clock: Callable[[Call], float], on_cpu: bool) 
                 if LATE not in str(refusal) and REFUSAL not in str(refusal):
                     raise
                 names.remove(name)
+                times.pop(name, None)
                 continue
             times[name] = [seconds] if number < 2 else [*times[name], seconds]
         names = [name for name in names if min(times[name]) < NEAR * min(map(min, times.values()))]
@@ -167,11 +170,11 @@ def measure(
         return False
     _errors.alert_not_deterministic("enable or patch with tune=True")
     gpu = "" if device.type == "cpu" else _introspect.gpu()
-    with _lock, torch._C.DisableTorchFunction():
-        _here.measuring = True  # a handler of signals, or a finalizer, may multiply meanwhile
-        try:
+    _here.measuring = True  # a handler of signals, or a finalizer, may multiply meanwhile
+    try:
+        with _locks[device], torch._C.DisableTorchFunction():
             if _introspect.remembered(key, gpu, details) is None:
                 _settle((*key, details), kernels, size, device, run)
-        finally:
-            _here.measuring = False
+    finally:
+        _here.measuring = False
     return True

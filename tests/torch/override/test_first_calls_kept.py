@@ -240,7 +240,7 @@ def test_ctrl_c_waits_until_the_product_is_done(monkeypatch):
         a @ b
         time.sleep(5)  # Python runs the handler here at the latest
     assert routed.total == 1
-    assert not first_calls._lock.locked()
+    assert not any(lock.locked() for lock in first_calls._locks.values())
 
 
 def test_products_inside_of_a_measurement_are_not_measured(monkeypatch):

@@ -2,14 +2,13 @@
 // Contract: run_wgmma(shared, source, schedule, store) computes a block's parts of tiles. What differs from
 // kernel to kernel is an argument:
 //
-//   source     BoxSource: the boxes of both operands, and what multiplies them              parts/sources/
-//   schedule   each_part(body): body(part, begin, end) for the block's parts in turn, with
-//              their stages of k; place(part): where one lies                               parts/schedules/
-//   store      store(sum, part): what becomes of the sums of a part             parts/epilogues/,
-//   parts/stores/
+//   source     BoxSource (below): the boxes of both operands, and what multiplies them
+//   schedule   each_part(body): body(part, begin, end) for the block's parts in turn, with their stages
+//              of k; place(part): where one lies (parts/schedules/)
+//   store      store(sum, part): what becomes of the sums of a part (parts/epilogues/, parts/stores/)
 //
-//   producer warp    init barriers | wait for the kernel before | fill the ring | meet | fill what becomes
-//   free consumer warps                                                              | meet | multiply, store
+//   producer    init barriers | wait for the kernel before | fill the ring | meet | fill free stages
+//   consumers   ................................................ wait ...... | meet | multiply, store
 //
 // The producer meets the consumers only when the ring is full or all is requested: the first copies matter
 // more than an early start of the consumers.
