@@ -19,8 +19,8 @@
 //
 // Two ideas were measured on an H200 and left out. Pairs of blocks that load Y for each other by multicast
 // take 1.06 times as long in the mean of 176 products and tiles. They gain only if the rows of an operand do
-// not begin at multiples of 128 bytes (2000 x 1000 x 1000: 1.17). Blocks that compute the next tile while they
-// store one gain 1.1 to 1.3 if k <= 128 and C is large. In these cases `wgmma_boxes` is faster still.
+// not begin at multiples of 128 bytes (2000 x 1000 x 1000: 1.17). Blocks that compute the next tile while
+// they store one gain 1.1 to 1.3 if k <= 128 and C is large. In these cases `wgmma_boxes` is faster still.
 #include <stdexcept>
 
 #include "cuda/available.h"

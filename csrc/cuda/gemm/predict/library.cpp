@@ -25,7 +25,7 @@ struct Series : MeasuredPoints<kAxes> {
 };
 
 constexpr float kOctave = 0.69314718f;  // ln 2
-constexpr uint64_t kShipped = 0;  // the number that stands for the series that ship with fastgemm
+constexpr uint64_t kShipped = 0;        // the number that stands for the series that ship with fastgemm
 
 struct Key {
   uint64_t gpu;
