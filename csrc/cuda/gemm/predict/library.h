@@ -35,5 +35,7 @@ Knowledge knowledge_of(const Gpu&);
 // The seconds that the library takes for a product. Where it was not measured, this is a lower limit, from
 // the rate of the units that it has to use and the bandwidth of memory.
 double library_seconds(const GemmProblem&, const Gpu&);
+// The time that an own kernel has to beat to be taken.
+double library_to_beat(const GemmProblem&, const Gpu&);
 
 }  // namespace fastgemm::predict
