@@ -37,7 +37,8 @@ struct Epilogue {
 };
 
 // The activations as PyTorch defines them, by functions of the C library. Memory-bound passes use them, and
-// float32 on GPUs. Other kernels use cheaper forms (cuda/device/activation.cuh, cpu/gemm/activation.h).
+// so do the GPU kernels for float32. Other kernels use cheaper forms (cuda/device/activation.cuh,
+// cpu/gemm/activation.h).
 FASTGEMM_ANYWHERE float erf_of(float x) { return erff(x); }
 FASTGEMM_ANYWHERE double erf_of(double x) { return erf(x); }
 FASTGEMM_ANYWHERE float exp_of(float x) { return expf(x); }

@@ -109,8 +109,9 @@ struct GemmProblem {
   // Whether a or b is conjugated. Only for kernels that take complex matrices directly (table.h, `complex`).
   bool conjugates_a = false, conjugates_b = false;
   Symmetry symmetry;  // of the result; if known, n == parts * m and the rows of out are contiguous
-  // Not 0: only the lower triangle of C is asked for, and this is the number of columns that belong to one
-  // row (Symmetry::parts). A kernel may skip the tiles above the diagonal, compute them, or store there the
+  // 0: all of C is asked for. Otherwise only its lower triangle is, and the value is Symmetry::parts: the
+  // number of real columns that hold one column of C. A kernel may skip the tiles above the diagonal, compute
+  // them, or store there the
   // mirror image of the lower triangle (Kernel::mirrors).
   int triangle = 0;
   // The order of summation must depend on n, k, types and layouts only, not on m. The bits of a row of C then

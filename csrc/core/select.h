@@ -56,8 +56,9 @@ uint64_t decisions_made();
 // scratch memory. Null if every kernel that can run was tried.
 const Kernel* next_choice(const GemmProblem&, Device, int threads, std::span<const Kernel* const> tried);
 
-// At most so many kernels that may be the fastest for a problem: the one that a call without a level takes, a
-// library's, and those that are predicted to take not much more time than the fastest.
+// Up to `most` kernels, any of which may be the fastest for a problem. They are the kernel that a call
+// without a level takes, a kernel of a library, and the kernels that are predicted to be little slower than
+// the fastest.
 std::vector<const Kernel*> likely_kernels(const GemmProblem&, Device, int threads, size_t most);
 
 inline bool is_free(const Choice& c) { return c.kernel.empty() && (c.level == 0 || c.level == 7); }

@@ -61,8 +61,9 @@ struct Kernel {
   bool (*fuses)(const GemmProblem&) = nullptr;
   // Whether the kernel stores both triangles although `triangle` asks for one. Null: it never does.
   bool (*mirrors)(const GemmProblem&) = nullptr;
-  // The most rows of a symmetric result of which the kernel computes one triangle alone, where
-  // GemmProblem::triangle asks for that; `predict` counts the triangle then. Null: it computes both.
+  // If GemmProblem::triangle asks for one triangle, the kernel computes only that triangle of a symmetric
+  // result with up to this many rows. `predict` then counts one triangle. Null: the kernel always computes
+  // both.
   int64_t (*most_of_triangle)(const GemmProblem&, const Gpu&) = nullptr;
   // Whether the kernel obeys GemmProblem::invariant. Null: it never does.
   bool (*invariant)(const GemmProblem&) = nullptr;

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import Placement
     from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
-    Rule = tuple[list[Placement], list[Placement]]  # of the results, of the tensors among the arguments
+    Rule = tuple[list[Placement], list[Placement]]  # of the results; of the arguments that are tensors
 
 __all__ = ["register"]
 

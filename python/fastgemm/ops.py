@@ -1,4 +1,5 @@
-"""The public operations. Each is in one module with its gradient, which calls the operation itself.
+"""The public operations. Each operation is in one module, together with its gradient. The gradient calls the
+operation again.
 _ops/dispatch.py shows how calls reach ``torch.ops.fastgemm``.
 """
 
@@ -69,9 +70,10 @@ def matmul(
     Returns:
         ``(..., M, N)``, without the dimension that a 1-D operand lacks. The dtype is that of the operands,
         int32 for int8, uint8 and bool, int64 for int16. float16 and bfloat16 accumulate in float32 and are rounded
-        once; int32 wraps modulo ``2**32`` and int64 modulo ``2**64``. A complex product is one of real matrices,
-        ``(M, 2 K) @ (2 K, 2 N)``, computed by the kernels of the type of its parts, or torch's own if no level or
-        kernel is given and torch's is predicted to be faster. NaN and infinity behave as in IEEE arithmetic.
+        once; int32 wraps modulo ``2**32`` and int64 modulo ``2**64``. A complex product is computed as a product
+        of real matrices, ``(M, 2 K) @ (2 K, 2 N)``, by the kernels for the type of the real parts. If no level and
+        no kernel is given, and torch's complex product is predicted to be faster, torch computes it. NaN and
+        infinity behave as in IEEE arithmetic.
 
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.

@@ -316,8 +316,9 @@ def autotune(
         b: the second operand of a product; without it the problem is ``transpose(a)``.
         op: ``"gemm"`` or ``"transpose"``, if it should not follow from ``b``.
         out_dtype: of the result, as for :func:`fastgemm.matmul`.
-        precision: of float32 products, as for :func:`fastgemm.matmul`. On a CPU None measures ieee products; while
-            torch's flags ask for less, ``level=None`` takes torch's product, whatever was measured.
+        precision: of float32 products, as for :func:`fastgemm.matmul`. On a CPU, ``None`` stands for ``"ieee"``.
+            If torch's flags allow less precision, ``level=None`` takes torch's product, even if another kernel
+            was faster in the measurement.
         budget: seconds to spend on the kernels that are within 3 times of the fastest.
         save: also write the result to the cache file, for later processes.
 

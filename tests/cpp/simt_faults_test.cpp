@@ -1,4 +1,5 @@
-// Every check of csrc/simt must find its fault in any order of the threads, and name its lines. The twin
+// Each check of csrc/simt has a case with the fault that it is made for. It must find the fault in any order
+// of the threads, and name the lines of the fault. The twin
 // without the fault must pass all checks and give the right result. This file is not instrumented.
 //
 //   simt_faults_test                     all cases

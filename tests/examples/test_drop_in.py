@@ -61,7 +61,7 @@ def test_the_patched_transformer_is_within_rounding(dtype):
     found, routed = run_of(dtype, tied=True).compare()
     assert {d.kind for d in found} == {"loss", "logits", "gradient", "weight"}
     assert max(d.of_bound for d in found) <= 1
-    if dtype != torch.bfloat16:  # where results are often rounded to the same number
+    if dtype != torch.bfloat16:  # in bfloat16 both results are often rounded to the same number
         assert max(d.of_bound for d in found) > 0
     assert set(routed.kernels) == {"naive"}
     for d in found:

@@ -1,5 +1,5 @@
-"""Products of one kind beside torch's, with contenders side by side, from the results of
-`benchmarks/run.py`."""
+"""Renders tables of one kind of product from the results of `benchmarks/run.py`: one line for each problem, one
+column for each contender, compared with torch."""
 
 from __future__ import annotations
 

@@ -82,9 +82,10 @@ __device__ __forceinline__ void load_bytes(void* to_shared, const void* from, in
       : "memory");
 }
 
-// Stores a box from shared memory (128-byte aligned). Elements outside the tensor are not written. If threads
-// wrote the box by ordinary stores, each must call fence_async_shared(), and a barrier must follow before
-// this call. The calling thread's stores up to commit_stores() form a group.
+// Stores a box from shared memory (128-byte aligned). Boxes are cut at the edges of the tensor, but the last
+// 16 bytes of a row are written as a whole. If threads wrote the box by ordinary stores, each must call
+// fence_async_shared(), and a barrier must follow before this call. The calling thread's stores up to
+// commit_stores() form a group.
 __device__ __forceinline__ void store_box(const TensorMap* map, const void* from_shared, int column, int row,
                                           int plane) {
   asm volatile(

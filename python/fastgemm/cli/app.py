@@ -17,8 +17,8 @@ from .info import info
 from .ladder import ladder
 from .tune import tune
 
-# Why output cannot be written: the disk, the quota or the longest file (ulimit -f) is full, nobody reads it, the
-# device fails, it was closed.
+# The errors of an output that cannot be written: the disk is full, the quota is used up, the file has reached its
+# limit (ulimit -f), no process reads the pipe, the device failed, or the file was closed.
 _OF_OUTPUT = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, errno.EBADF
 
 

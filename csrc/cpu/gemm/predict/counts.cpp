@@ -141,8 +141,8 @@ class Counter {
 
   int64_t at_once() const { return goes_in_pairs(p_.type) ? 2 : 1; }
   void few_rows_of_rows(int64_t rows, int64_t share, int64_t k) {
-    // For one vector of columns in four rows of B: its loads of B, y and the factors; its products; its
-    // stores of y.
+    // The cycles of one vector of columns in four rows of B are the largest of three: its products, its loads
+    // of B, of y and of the factors (two in a cycle), and its stores of y.
     const double r = double(rows), products = 4 * r / double(at_once());
     const double four = std::max({products / cpu_.vector_issue, (4 + r + products) / 2, r});
     c_[kStream] += four * double(ceil_div(k, 4)) * double(share) / double(t_.lanes);

@@ -38,8 +38,9 @@ namespace {
 using namespace residues;
 
 // The least s / (|a| |b|) (selection.cuh) for which a tile is computed by residues under "ieee". With 15
-// moduli the rounding error is 2^-58.4 |a| |b|; it stays below that of float64 sums, some 2^-54 s. With 8
-// moduli it is 2^-31.5 |a| |b|, below that of float32 sums, some 2^-26 s. These figures are root mean squares
+// moduli the rounding error is 2^-58.4 |a| |b|. At this least value of s that is 2^-53.8 s, about the error
+// of float64 sums. With 8 moduli the error is 2^-31.5 |a| |b|. At the least value that is 2^-26.2 s, about
+// the error of float32 sums. These figures are root mean squares
 // of independent rounding errors. Equal elements have equal errors: docs/precision.md says how far those add
 // up.
 template <class T>

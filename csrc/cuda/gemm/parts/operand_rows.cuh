@@ -41,7 +41,8 @@ struct RowsOperands {
   }
 };
 
-// In place or copied. `flags` are cleared by the same launch.
+// Takes each operand in place, or copies it. The launch that copies rows also sets `flags` to zero; it runs
+// for the flags alone, too.
 template <Takes takes, class T>
 RowsOperands<T> rows_operands(const Gemm<T>&, int batch, Context&, std::span<uint32_t> flags = {});
 

@@ -80,11 +80,11 @@ __device__ __forceinline__ void finish_slab(const Epilogue& e, float* sums, int 
   }
 }
 
-// Of a lane's sums of a strip of wgmma tiles, by short activations: 0 and 1 of every four are neighbours in
-// one row, 2 and 3 below them, and from four to four it is 8 columns. `bias` is that of the strip's first
-// column; `left` columns from there on lie in C. Pairs of bias are read as a whole, with what lies behind the
-// last one (whole_pairs() in parts/sources/wgmma_operand.cuh), BIAS_BYTES of it at a time, which take
-// registers.
+// Adds bias to a lane's sums of a strip of wgmma tiles, and applies the activation in its short form. Of
+// every four sums, 0 and 1 are neighbours in one row, and 2 and 3 lie below them. The next four lie 8 columns
+// further. `bias` points to the bias of the strip's first column; `left` columns from there on lie in C. Bias
+// is read in whole pairs, so the last pair may include one element behind the end (whole_pairs() in
+// parts/sources/wgmma_operand.cuh). BIAS_BYTES bytes of it are in registers at a time.
 template <int BIAS_BYTES, class Out, int R>
 __device__ __forceinline__ void finish_fragments(Activation activation, const Out* bias, int left,
                                                  float (&sum)[R]) {
@@ -106,7 +106,7 @@ __device__ __forceinline__ void finish_fragments(Activation activation, const Ou
     }
   });
 }
-// Of a strip that begins in this column of the n of C.
+// Does the same for the strip that begins at `column`. C has n columns.
 template <int BIAS_BYTES, class Out, int R>
 __device__ __forceinline__ void finish_strip(const Epilogue& e, int column, int n, float (&sum)[R]) {
   const Out* const bias = static_cast<const Out*>(e.bias);

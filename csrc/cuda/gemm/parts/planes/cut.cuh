@@ -62,7 +62,7 @@ struct CutArguments {
 
 // The words that a thread loads before it uses any of them: kManyWords, which registers allow, or half of
 // that, or one unit where a block cuts a single row. A launch of few blocks or of a short k is limited by
-// cold caches, and its instructions come from DRAM, too. The loop over half as many words has half the code,
+// cold caches: even its instructions come from DRAM. The loop over half as many words has half the code,
 // and more threads run it.
 inline constexpr int kManyWords = 32, kFewWords = 16, kOneUnit = 8;
 inline constexpr int kMostCutThreads = 1024;

@@ -175,7 +175,8 @@ class OneSweepLoop {
   __device__ __forceinline__ OneSweepLoop(typename S::Shared& shared, int warp, int /*chunk*/)
       : shared_(shared), operands_(shared, warp / 4), leader_(threadIdx.x % 32 == 0) {}
 
-  // sum = the products of `stages` stages: S2, S1 and S0.
+  // Sums the products of `stages` stages. `sum` holds three sums one after the other: S2, S1 and S0 (Int16x4
+  // in scheme.cuh).
   __device__ __forceinline__ void multiply(typename S::Acc (&sum)[S::kSums], int stages) {
     using Sum = typename S::Acc[S::kElements];
     Sum &s2 = *reinterpret_cast<Sum*>(sum), &s1 = *reinterpret_cast<Sum*>(sum + S::kElements),
