@@ -68,13 +68,11 @@ def enable(
 
 
 def disable() -> None:
-    """Ends :func:`enable`. Active patches and ``FASTGEMM_PATCH`` are not affected.
+    """Ends :func:`enable`. Active patches and ``FASTGEMM_PATCH`` are not affected. Without an :func:`enable` before it,
+    this does nothing.
 
     Returns:
         None.
-
-    Raises:
-        Nothing, even if nothing is enabled.
     """
     set_everywhere(False, None)
     _tune_all(False)
