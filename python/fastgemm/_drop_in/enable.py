@@ -68,8 +68,8 @@ def enable(
 
 
 def disable() -> None:
-    """Ends :func:`enable`. Active patches and ``FASTGEMM_PATCH`` are not affected. Without an :func:`enable` before it,
-    this does nothing.
+    """Ends :func:`enable`. Active patches and ``FASTGEMM_PATCH`` are not affected. Without :func:`enable`
+    before it, it does nothing.
 
     Returns:
         None.
