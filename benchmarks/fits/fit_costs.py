@@ -19,8 +19,8 @@ from typing import Any
 
 from fastgemm import _introspect
 from fastgemm._choice.fit import fit, predict, thin
+from generated_files import same_but_for_rounding
 from points import Point, read_points, series_of
-from rounding import same_but_for_rounding
 from static_tables.generate import ARITHMETIC_TYPES
 
 DATA = Path(__file__).resolve().parent

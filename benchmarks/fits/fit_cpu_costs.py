@@ -27,9 +27,9 @@ from fastgemm import _introspect
 from fastgemm._choice.fit import fit, predict, thin
 from fastgemm.bench.environment import using_threads
 from fastgemm.bench.timing import interleave
+from generated_files import same_but_for_rounding
 from points import Point, read_points, write_points
 from rich.progress import track
-from rounding import same_but_for_rounding
 from static_tables.generate import ARITHMETIC_TYPES
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))

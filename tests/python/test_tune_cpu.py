@@ -149,7 +149,7 @@ def test_what_autotune_measured_serves_neighbours(cache, monkeypatch):
     fastgemm.tuning.clear_cache(disk=True)
     assert dict(_introspect.cpu_predictions(near, threads)) == before
     fastgemm.autotune(a, b, budget=0.001)
-    assert json.loads((cache.parent / "autotune.json").read_text())["format"] == 2
+    assert json.loads((cache.parent / "autotune.json").read_text())["format"] == 3
     assert dict(_introspect.cpu_predictions(near, threads)) != before
     fastgemm.tuning.clear_cache(disk=True)
 

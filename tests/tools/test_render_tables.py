@@ -54,7 +54,7 @@ def test_weak_spots():
     product = "| 4096x4096x4096 | `bf16x6` | 120 TFLOPS | 200 % of FMA peak | `torch.matmul` | 2.40 |"
     assert product in problems and "NVIDIA Test (driver 580" in problems
     assert "| level 6 | `bf16x6` | 110 TFLOPS | 2.20 | 1800 | 650 | 5 | 100.00 |" in sustained
-    assert "Back to back: in batches. Energy is what the GPU's counter says." in sustained
+    assert "Back to back: in batches. Energy comes from the GPU's counter." in sustained
 
 
 def peers() -> Report:

@@ -68,11 +68,13 @@ def enable(
 
 
 def disable() -> None:
-    """Ends :func:`enable`. Active patches and ``FASTGEMM_PATCH`` are not affected. Without :func:`enable`
-    before it, it does nothing.
+    """Ends :func:`enable`. Active patches and ``FASTGEMM_PATCH`` are not affected.
 
     Returns:
         None.
+
+    Raises:
+        Nothing: without :func:`enable` before it, there is nothing to end.
     """
     set_everywhere(False, None)
     _tune_all(False)

@@ -193,7 +193,7 @@ def test_who_follows(monkeypatch):
 
 
 def test_measuring_ends_in_time(monkeypatch):
-    """No run begins after the limit, slow kernels run once, and those that refuse not again."""
+    """No run begins after the limit, slow kernels run twice, and those that refuse not again."""
     monkeypatch.setattr(first_calls, "LIMIT", 0.2)
     ran = []
 
@@ -207,7 +207,7 @@ def test_measuring_ends_in_time(monkeypatch):
     start = time.perf_counter()
     times = first_calls._time({name: partial(run, name) for name in names}, clocked, False)
     assert ran[:4] == names
-    assert ran.count("slow") == ran.count("refuses") == 1
+    assert (ran.count("slow"), ran.count("refuses")) == (2, 1)  # a first run may load code
     assert set(times) == {"fast", "slow", "other"} and times["slow"] > times["fast"]
     assert time.perf_counter() - start < 20  # a busy machine
     ran.clear()
