@@ -139,17 +139,8 @@ def row_points() -> str:
     ]
     for problem, times in measured:
         _, _, batch, m, n, k, a, b = problem
-        octaves = [
-            round(
-                100
-                * math.log2(
-                    times[name] / predict(_introspect.counts(name, problem, H200), costs[name, "half"])
-                )
-            )
-            if name in times
-            else "kNotTimed"
-            for name in names
-        ]
+        costs_of = [(name, _introspect.counts(name, problem, H200), costs[name, "half"]) for name in names]
+        octaves = [round(100 * math.log2(times[name] / predict(*each))) for name, *each in costs_of]
         lines.append(
             f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {{{', '.join(map(str, octaves))}}}}},"
         )

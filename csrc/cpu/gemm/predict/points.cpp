@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/contiguous_product.h"
+
 namespace fastgemm::cpu_predict {
 namespace {
 
@@ -25,15 +27,7 @@ Points::Place place_of(const GemmProblem& p, int threads) {
 }
 
 GemmProblem ShippedPoint::problem(DType type) const {
-  const int64_t rows = m, columns = n, depth = k;
-  const auto stride = [&](int64_t elements) { return batch > 1 ? elements : 0; };
-  GemmProblem p;
-  p.type = type, p.out_type = result_type(type);
-  p.batch = batch, p.m = m, p.n = n, p.k = k;
-  p.a = {nullptr, a_transposed ? 1 : depth, a_transposed ? rows : 1, stride(rows * depth)};
-  p.b = {nullptr, b_transposed ? 1 : columns, b_transposed ? depth : 1, stride(depth * columns)};
-  p.out = {nullptr, columns, 1, stride(rows * columns)};
-  return p;
+  return contiguous_product({batch, m, n, k}, a_transposed, b_transposed, type);
 }
 
 std::span<const ShippedSeries> shipped_series() { return kSeries; }

@@ -48,7 +48,7 @@ void add_points(Tables& tables) {
       for (size_t i = 0; i < kMostMeasured; ++i)
         if (const int percents = point.percents_of_octave[i]; percents != kNotTimed)
           at(tables[size_t(series.family)], series.rows[i], series.type)
-              .points.add(place, float(percents / 100.0 * kOctave));
+              .points.add(place, {float(percents / 100.0 * kOctave)});
     }
 }
 
@@ -153,7 +153,7 @@ void add_point(Row row, const GemmProblem& p, int threads, double measured) {
   }
   Entry& mine = at(o.table, row, p.type);
   const double model = model_of(row, mine, p, cpu, threads);
-  mine.points.put(place_of(p, threads), float(std::log(measured / model)));
+  mine.points.put(place_of(p, threads), {float(std::log(measured / model))});
   tuning_changed();
 }
 

@@ -26,9 +26,9 @@ struct Series : MeasuredPoints<kAxes> {
 
 constexpr float kOctave = 0.69314718f;  // ln 2
 // In 16 bits an own kernel is taken instead of the library up to this time behind it. A call of the library
-// takes the host some microseconds longer, which short products show if calls do not follow one another in a
-// CUDA graph. In graphs this costs nothing: of 780 products with sides of whole units, chosen / best is 1.008
-// with and without it (an H200, each product predicted from the others).
+// takes the host some microseconds longer, which short products show if they are not in a CUDA graph. In
+// graphs this costs nothing: chosen / best is 1.014 with it and 1.015 without (check_choices.py --held-out,
+// an H200).
 constexpr double kCallSeconds = 0.3e-6;
 constexpr uint64_t kShipped = 0;  // the number that stands for the series that ship with fastgemm
 
@@ -73,7 +73,7 @@ class AllSeries {
     for (const ShippedSeries& from : shipped_series()) {
       Series s(from.costs);
       for (const ShippedPoint& point : from.points) {
-        s.add(place_of(point.problem(from.type)), float(point.percent_of_octave) / 100 * kOctave);
+        s.add(place_of(point.problem(from.type)), {float(point.percent_of_octave) / 100 * kOctave});
       }
       series_.insert_or_assign(Key{kShipped, from.type, from.precision},
                                std::make_shared<const Series>(std::move(s)));
@@ -172,7 +172,7 @@ void set_library(uint64_t gpu, DType type, Precision precision, const Costs& cos
   Series s(costs);
   for (const LibraryPoint& point : points) {
     const double model = sum_of(count_library(point.problem, here), costs);
-    s.add(place_of(point.problem), float(std::log(point.seconds / model)));
+    s.add(place_of(point.problem), {float(std::log(point.seconds / model))});
   }
   AllSeries::instance().set({gpu, type, precision}, std::move(s));
   tuning_changed();

@@ -1,5 +1,7 @@
 #include "cuda/gemm/predict/library_points.h"
 
+#include "core/contiguous_product.h"
+
 namespace fastgemm::predict {
 namespace {
 
@@ -14,19 +16,8 @@ constexpr ShippedSeries kSeries[] = {
 
 }  // namespace
 
-GemmProblem product(const Sizes& s, bool a_transposed, bool b_transposed, DType type) {
-  const auto stride = [&](int64_t elements) { return s.batch > 1 ? elements : 0; };
-  GemmProblem p;
-  p.type = type, p.out_type = result_type(type);
-  p.batch = s.batch, p.m = s.m, p.n = s.n, p.k = s.k;
-  p.a = {nullptr, a_transposed ? 1 : s.k, a_transposed ? s.m : 1, stride(s.m * s.k)};
-  p.b = {nullptr, b_transposed ? 1 : s.n, b_transposed ? s.k : 1, stride(s.k * s.n)};
-  p.out = {nullptr, s.n, 1, stride(s.m * s.n)};
-  return p;
-}
-
 GemmProblem ShippedPoint::problem(DType type) const {
-  return product({batch, m, n, k}, a_transposed, b_transposed, type);
+  return contiguous_product({batch, m, n, k}, a_transposed, b_transposed, type);
 }
 
 std::span<const ShippedSeries> shipped_series() { return kSeries; }

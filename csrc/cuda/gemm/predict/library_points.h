@@ -8,12 +8,7 @@
 
 namespace fastgemm::predict {
 
-struct Sizes {
-  int64_t batch, m, n, k;
-};
-// A product of contiguous matrices, or of transposed views of such.
-GemmProblem product(const Sizes&, bool a_transposed, bool b_transposed, DType);
-
+// A product of contiguous matrices.
 struct ShippedPoint {
   int32_t batch, m, n, k;
   bool a_transposed, b_transposed;

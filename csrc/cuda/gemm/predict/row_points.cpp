@@ -4,15 +4,14 @@
 #include <array>
 #include <iterator>
 
+#include "core/contiguous_product.h"
 #include "core/measured_points.h"
 #include "cuda/gemm/predict/library.h"
-#include "cuda/gemm/predict/library_points.h"
 
 namespace fastgemm::predict {
 namespace {
 
 constexpr int kMostRows = 10;
-constexpr int16_t kNotTimed = -999;  // the row does not take this product
 
 // A product of contiguous matrices, and how far each row's prediction is off: 100 if it took twice as long.
 struct RowPoint {
@@ -25,19 +24,29 @@ constexpr bool N = false, T = true;  // layouts
 #include "cuda/gemm/predict/row_points.def"
 static_assert(std::size(kMeasuredRows) <= kMostRows);
 
-using Points = MeasuredPoints<kAxes>;
+using Points = MeasuredPoints<kAxes, kMostRows>;
 
-std::array<Points, kMostRows> shipped() {
+Points shipped() {
   constexpr float kOctave = 0.69314718f;  // ln 2
-  std::array<Points, kMostRows> points;
+  Points points;
   for (const RowPoint& point : kRowPoints) {
-    const Place at = place_of(product({point.batch, point.m, point.n, point.k}, point.a_transposed,
-                                      point.b_transposed, DType::bf16));
-    for (size_t i = 0; i < std::size(kMeasuredRows); ++i)
-      if (const int percents = point.percents_of_octave[i]; percents != kNotTimed)
-        points[i].add(at, float(percents) / 100 * kOctave);
+    Points::Offs offs;
+    std::ranges::transform(point.percents_of_octave, offs.begin(),
+                           [](int percents) { return float(percents) / 100 * kOctave; });
+    points.add(place_of(contiguous_product({point.batch, point.m, point.n, point.k}, point.a_transposed,
+                                           point.b_transposed, DType::bf16)),
+               offs);
   }
   return points;
+}
+
+// The rows of a product are predicted one after another, at the same place.
+const Points::Offs& corrections_at(const Place& at) {
+  static const Points points = shipped();
+  thread_local Place last{-1};  // not the place of a product
+  thread_local Points::Offs corrections;
+  if (at != last) corrections = points.corrections(at), last = at;
+  return corrections;
 }
 
 }  // namespace
@@ -46,8 +55,7 @@ double row_correction(Row row, const GemmProblem& p) {
   if (p.type != DType::f16 && p.type != DType::bf16) return 0;
   const auto* const found = std::ranges::find(kMeasuredRows, row);
   if (found == std::end(kMeasuredRows)) return 0;
-  static const std::array<Points, kMostRows> points = shipped();
-  return points[size_t(found - std::begin(kMeasuredRows))].correction(place_of(p));
+  return corrections_at(place_of(p))[size_t(found - std::begin(kMeasuredRows))];
 }
 
 }  // namespace fastgemm::predict
