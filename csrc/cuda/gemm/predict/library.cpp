@@ -27,8 +27,8 @@ struct Series : MeasuredPoints<kAxes> {
 constexpr float kOctave = 0.69314718f;  // ln 2
 // In 16 bits an own kernel is taken instead of the library up to this time behind it. A call of the library
 // takes the host some microseconds longer, which short products show if they are not in a CUDA graph. In
-// graphs this costs nothing: chosen / best is 1.014 with it and 1.015 without (check_choices.py --held-out,
-// an H200).
+// graphs this costs little: chosen / best is 1.016 with it and 1.015 without (check_choices.py --held-out, an
+// H200).
 constexpr double kCallSeconds = 0.3e-6;
 constexpr uint64_t kShipped = 0;  // the number that stands for the series that ship with fastgemm
 
