@@ -1,7 +1,7 @@
 """Measures which kernel is the fastest for a problem, and stores it on disk.
 
-A call chooses by data in memory: the static tables of the build, and the measurements of this module. Nothing is
-measured inside a call, but where tune=True asks for that (_drop_in/first_calls.py).
+A call chooses by data in memory: the static tables of the build, and the measurements of this module. It measures
+nothing unless tune=True asks for that (_drop_in/first_calls.py).
 
 The file holds one set of measurements per environment (processor, torch version, kernel table). It is written as a
 whole under a lock and renamed into place. If it cannot be read or written, it is ignored with one warning."""
