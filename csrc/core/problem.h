@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/epilogue.h"
+#include "core/packed_weight.h"
 
 namespace fastgemm {
 
@@ -105,6 +106,10 @@ struct GemmProblem {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   ConstMatrix a, b, c;
   Matrix out;
+  // If given, b.data points to its codes, and the strides of b count codes of the plain order. a then has
+  // contiguous rows and is not conjugated, and the problem is never transposed. Rows take it if their `codes`
+  // (table.h) say so.
+  PackedWeight packed;
   double alpha = 1.0, beta = 0.0;
   // Whether a or b is conjugated. Only for kernels that take complex matrices directly (table.h, `complex`).
   bool conjugates_a = false, conjugates_b = false;

@@ -67,6 +67,8 @@ struct Kernel {
   int64_t (*most_of_triangle)(const GemmProblem&, const Gpu&) = nullptr;
   // Whether the kernel obeys GemmProblem::invariant. Null: it never does.
   bool (*invariant)(const GemmProblem&) = nullptr;
+  // The codes of packed weights that it takes as b. Code::none stands for a matrix.
+  CodeSet codes = kNoCode;
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
 };
 

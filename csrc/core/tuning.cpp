@@ -96,6 +96,7 @@ TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
   k.batch = p.batch, k.m = p.m, k.n = p.n, k.k = p.k;
   k.symmetry = p.symmetry;
   k.epilogue = p.epilogue.asked();
+  k.code = p.packed.code, k.group_k = p.packed.group_k;
   if (device == Device::cuda) k.alignment = alignment_of(p);
   return k;
 }

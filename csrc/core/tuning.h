@@ -35,6 +35,8 @@ struct TuningKey {
   bool adds_row = false;                            // c is one row; libraries add it in their epilogue
   Symmetry symmetry;                                // of the result
   bool epilogue = false;                            // after some kernels it needs a pass
+  Code code = Code::none;                           // of a packed b
+  int64_t group_k = 0;
 
   bool operator==(const TuningKey&) const = default;
 };

@@ -1,0 +1,211 @@
+// Weights of 4 and 8 bits: what a code stands for, and where it lies. CPU code, GPU code and the simulator share
+// this header; python/fastgemm/_quantized/layout.py writes the same two orders.
+//
+// A weight is (n, k), as the weight of a linear layer is; it is b^T of its product. With one scale for each
+// block of group_n x group_k codes,
+//
+//   weight = (code - zero) * scale * global     Zero::subtracted; zero is an integer
+//   weight = (code * scale + zero) * global     Zero::added; zero has the type of the scales
+//
+// Plain order (files, CPUs): rows of codes. Two codes of 4 bits share a byte, the even k in the low half, and a
+// row begins with a byte. Scales and zeros are row-major, (ceil(n / group_n), ceil(k / group_k)).
+//
+// Units (GPUs): blocks of 64 rows x 128 columns, row-major, each one piece of memory that one bulk copy
+// moves:
+//
+//   [ codes, 4096 or 8192 bytes | scales of its groups | zeros of its groups ]      multiples of 16 bytes
+//
+// The codes lie as fragments of mma.sync and wgmma: a thread that owns rows r and r + 8 of 16 reads 16 bytes
+// and has all of its codes of 64 (8-bit codes: 32) columns. Codes, scales and zeros beyond the weight are those of
+// the number 0. A scale that serves whole rows (group_k >= k) is not in the units: `scales` then has one float32
+// for each row, `zeros` one value for each row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/epilogue.h"
+
+namespace fastgemm {
+
+// int4: the value + 8. nf4: an index into the 16 numbers of NormalFloat (QLoRA, appendix E). e2m1 and e4m3:
+// floating-point numbers of OCP's formats; e4m3 has no infinity. int8: the value.
+enum class Code : uint8_t { none, int4, nf4, e2m1, int8, e4m3 };
+inline constexpr int kCodes = 6;
+// e8m0 is a power of two: 2^(byte - 127), 255 is NaN.
+enum class ScaleType : uint8_t { none, f32, bf16, f16, e8m0, e4m3 };
+enum class Zero : uint8_t { none, subtracted, added };
+
+FASTGEMM_ANYWHERE constexpr int bits_of(Code c) { return c == Code::int8 || c == Code::e4m3 ? 8 : 4; }
+FASTGEMM_ANYWHERE constexpr int size_of(ScaleType t) {
+  return t == ScaleType::f32                              ? 4
+         : t == ScaleType::bf16 || t == ScaleType::f16    ? 2
+         : t == ScaleType::e8m0 || t == ScaleType::e4m3   ? 1
+                                                          : 0;
+}
+// Sets of codes, for the rows of the table.
+using CodeSet = uint8_t;
+template <class... C>
+constexpr CodeSet codes(C... c) {
+  return CodeSet((CodeSet{0} | ... | CodeSet(1u << static_cast<int>(c))));
+}
+inline constexpr CodeSet kNoCode = codes(Code::none);
+inline constexpr CodeSet kAllCodes = codes(Code::int4, Code::nf4, Code::e2m1, Code::int8, Code::e4m3);
+
+// What a product must know of a packed b, beside its codes (GemmProblem::b) and sizes.
+struct PackedWeight {
+  Code code = Code::none;  // none: b is a matrix of the type of the product
+  ScaleType scale = ScaleType::none;
+  Zero zero = Zero::none;
+  bool units = false;  // the order of a GPU
+  int64_t group_n = 0, group_k = 0;
+  const void *scales = nullptr, *zeros = nullptr;
+  const float* global = nullptr;  // one number; null: 1
+
+  FASTGEMM_ANYWHERE bool is_given() const { return code != Code::none; }
+  // Whether one scale serves a whole row.
+  FASTGEMM_ANYWHERE bool by_rows(int64_t k) const { return group_k >= k; }
+};
+
+namespace packed {
+
+inline constexpr int kRows = 64, kColumns = 128;  // of a unit
+
+FASTGEMM_ANYWHERE constexpr int64_t blocks(int64_t x, int64_t size) { return (x + size - 1) / size; }
+FASTGEMM_ANYWHERE constexpr int round_up(int bytes) { return (bytes + 15) / 16 * 16; }
+
+FASTGEMM_ANYWHERE constexpr int zero_size(const PackedWeight& w) {
+  return w.zero == Zero::none ? 0 : w.zero == Zero::subtracted ? 1 : size_of(w.scale);
+}
+// The groups along k, and the rows with scales of their own, of a unit whose scales are inside.
+FASTGEMM_ANYWHERE constexpr int unit_groups(const PackedWeight& w) {
+  return w.group_k >= kColumns ? 1 : kColumns / int(w.group_k);
+}
+FASTGEMM_ANYWHERE constexpr int unit_scale_rows(const PackedWeight& w) { return w.group_n == 1 ? kRows : 1; }
+FASTGEMM_ANYWHERE constexpr int unit_code_bytes(const PackedWeight& w) {
+  return kRows * kColumns * bits_of(w.code) / 8;
+}
+FASTGEMM_ANYWHERE constexpr int unit_scale_bytes(const PackedWeight& w, int64_t k) {
+  return w.by_rows(k) ? 0 : round_up(unit_groups(w) * unit_scale_rows(w) * size_of(w.scale));
+}
+FASTGEMM_ANYWHERE constexpr int unit_zero_bytes(const PackedWeight& w, int64_t k) {
+  return w.by_rows(k) ? 0 : round_up(unit_groups(w) * unit_scale_rows(w) * zero_size(w));
+}
+FASTGEMM_ANYWHERE constexpr int unit_bytes(const PackedWeight& w, int64_t k) {
+  return unit_code_bytes(w) + unit_scale_bytes(w, k) + unit_zero_bytes(w, k);
+}
+
+// Where row r and column c of a unit lie: the byte, and the first bit in it. Of 16 columns (a step), the thread
+// with lane 4 * (r % 8) + (c % 8) / 2 of warp r / 16 owns 8 codes: two columns, twice (c / 8), of two rows 8
+// apart. Registers of a fragment are `p`; the even column is in the low half of each.
+struct Place {
+  int byte, bit;
+};
+FASTGEMM_ANYWHERE constexpr Place place_in_unit(Code code, int r, int c) {
+  const int thread = r / 16 * 32 + r % 8 * 4 + c % 8 / 2, step = c / 16;
+  const int p = r / 8 % 2 + c % 16 / 8 * 2, odd = c % 2;
+  if (bits_of(code) == 4) {
+    const int bit = 4 * p + 16 * odd;
+    return {(step / 4 * 128 + thread) * 16 + step % 4 * 4 + bit / 8, bit % 8};
+  }
+  return {(step / 2 * 128 + thread) * 16 + step % 2 * 8 + p / 2 * 4 + p % 2 + 2 * odd, 0};
+}
+// The index among the scales (and zeros) of a unit: for each group of columns the rows, those that one thread
+// owns (8 apart) side by side.
+FASTGEMM_ANYWHERE constexpr int scale_in_unit(const PackedWeight& w, int r, int c) {
+  const int group = w.group_k >= kColumns ? 0 : c / int(w.group_k);
+  return w.group_n == 1 ? group * kRows + r / 16 * 16 + r % 8 * 2 + r / 8 % 2 : group;
+}
+
+// The number that a code stands for; for the integer types it is exact in every type that products have.
+FASTGEMM_ANYWHERE float decode(Code code, unsigned bits) {
+  constexpr float kNormalFloat[16] = {
+      -1.0f,                  -0.6961928009986877f,   -0.5250730514526367f,  -0.39491748809814453f,
+      -0.28444138169288635f,  -0.18477343022823334f,  -0.09105003625154495f, 0.0f,
+      0.07958029955625534f,   0.16093020141124725f,   0.24611230194568634f,  0.33791524171829224f,
+      0.44070982933044434f,   0.5626170039176941f,    0.7229568362236023f,   1.0f};
+  switch (code) {
+    case Code::int4:
+      return float(int(bits) - 8);
+    case Code::nf4:
+      return kNormalFloat[bits & 15];
+    case Code::e2m1: {
+      const int e = bits >> 1 & 3, m = bits & 1;
+      const float x = e ? float((2 + m) << e) * 0.25f : float(m) * 0.5f;
+      return bits & 8 ? -x : x;
+    }
+    case Code::int8:
+      return float(int8_t(bits));
+    default: {
+      const int e = bits >> 3 & 15, m = bits & 7;
+      if (e == 15 && m == 7) return NAN;
+      const float x = e ? ldexpf(float(8 + m), e - 10) : ldexpf(float(m), -9);
+      return bits & 128 ? -x : x;
+    }
+  }
+}
+
+template <class To>
+FASTGEMM_ANYWHERE To reinterpret_bits(uint32_t bits) {
+  To to;
+  __builtin_memcpy(&to, &bits, sizeof(to));
+  return to;
+}
+// Element i of an array of scales.
+FASTGEMM_ANYWHERE float scale_at(ScaleType type, const void* scales, int64_t i) {
+  switch (type) {
+    case ScaleType::f32:
+      return static_cast<const float*>(scales)[i];
+    case ScaleType::bf16:
+      return reinterpret_bits<float>(uint32_t(static_cast<const uint16_t*>(scales)[i]) << 16);
+    case ScaleType::f16: {
+      const uint32_t h = static_cast<const uint16_t*>(scales)[i], e = h >> 10 & 31, m = h & 1023;
+      const uint32_t sign = h >> 15 << 31;
+      if (e == 0) return (sign ? -1.0f : 1.0f) * float(m) * 0x1p-24f;
+      return reinterpret_bits<float>(sign | (e == 31 ? 255 : e + 112) << 23 | m << 13);
+    }
+    case ScaleType::e8m0: {
+      const unsigned e = static_cast<const uint8_t*>(scales)[i];
+      return e == 255 ? NAN : e ? reinterpret_bits<float>(e << 23) : 0x1p-127f;
+    }
+    case ScaleType::e4m3:
+      return decode(Code::e4m3, static_cast<const uint8_t*>(scales)[i]);
+    default:
+      return 1.0f;
+  }
+}
+FASTGEMM_ANYWHERE float zero_at(const PackedWeight& w, const void* zeros, int64_t i) {
+  if (w.zero == Zero::none) return 0.0f;
+  return w.zero == Zero::subtracted ? float(static_cast<const int8_t*>(zeros)[i]) : scale_at(w.scale, zeros, i);
+}
+// The weight of one code. Products and sums are separate roundings, so that every device computes the same.
+FASTGEMM_ANYWHERE float weight_of(const PackedWeight& w, float code, float scale, float zero) {
+  const float x = w.zero == Zero::added ? code * scale + zero : (code - zero) * scale;
+  return w.global ? x * *w.global : x;
+}
+
+// One weight of (n, k), the slow way: for level 1 and for the edges of other kernels.
+FASTGEMM_ANYWHERE float weight_at(const PackedWeight& w, const void* b, int64_t k_size, int64_t n, int64_t k) {
+  const auto* bytes = static_cast<const unsigned char*>(b);
+  const unsigned mask = bits_of(w.code) == 4 ? 15u : 255u;
+  if (!w.units) {
+    const int64_t pitch = bits_of(w.code) == 4 ? (k_size + 1) / 2 : k_size;
+    const unsigned byte = bytes[n * pitch + (bits_of(w.code) == 4 ? k / 2 : k)];
+    const unsigned code = bits_of(w.code) == 4 ? byte >> (k % 2 * 4) & mask : byte;
+    const int64_t i = n / w.group_n * blocks(k_size, w.group_k) + k / w.group_k;
+    return weight_of(w, decode(w.code, code), scale_at(w.scale, w.scales, i), zero_at(w, w.zeros, i));
+  }
+  const unsigned char* unit =
+      bytes + (n / kRows * blocks(k_size, kColumns) + k / kColumns) * unit_bytes(w, k_size);
+  const int r = int(n % kRows), c = int(k % kColumns);
+  const Place at = place_in_unit(w.code, r, c);
+  const float code = decode(w.code, unit[at.byte] >> at.bit & mask);
+  if (w.by_rows(k_size)) return weight_of(w, code, scale_at(w.scale, w.scales, n), zero_at(w, w.zeros, n));
+  const unsigned char* scales = unit + unit_code_bytes(w);
+  const int i = scale_in_unit(w, r, c);
+  return weight_of(w, code, scale_at(w.scale, scales, i),
+                   zero_at(w, scales + unit_scale_bytes(w, k_size), i));
+}
+
+}  // namespace packed
+}  // namespace fastgemm
