@@ -62,9 +62,9 @@ struct PackedWeight {
   const void *scales = nullptr, *zeros = nullptr;
   const float* global = nullptr;  // one number; null: 1
 
-  FASTGEMM_ANYWHERE bool is_given() const { return code != Code::none; }
+  FASTGEMM_ANYWHERE constexpr bool is_given() const { return code != Code::none; }
   // Whether one scale serves a whole row.
-  FASTGEMM_ANYWHERE bool by_rows(int64_t k) const { return group_k >= k; }
+  FASTGEMM_ANYWHERE constexpr bool by_rows(int64_t k) const { return group_k >= k; }
 };
 
 namespace packed {
