@@ -117,7 +117,15 @@ FASTGEMM_ANYWHERE constexpr int scale_in_unit(const PackedWeight& w, int r, int 
   return w.group_n == 1 ? group * kRows + r / 16 * 16 + r % 8 * 2 + r / 8 % 2 : group;
 }
 
-// The number that a code stands for; for the integer types it is exact in every type that products have.
+template <class To>
+FASTGEMM_ANYWHERE To reinterpret_bits(uint32_t bits) {
+  To to;
+  __builtin_memcpy(&to, &bits, sizeof(to));
+  return to;
+}
+
+// The number that a code stands for; all but those of nf4 are exact in
+// every type that products have.
 FASTGEMM_ANYWHERE float decode(Code code, unsigned bits) {
   constexpr float kNormalFloat[16] = {
       -1.0f,                  -0.6961928009986877f,   -0.5250730514526367f,  -0.39491748809814453f,
@@ -139,18 +147,12 @@ FASTGEMM_ANYWHERE float decode(Code code, unsigned bits) {
     default: {
       const int e = bits >> 3 & 15, m = bits & 7;
       if (e == 15 && m == 7) return NAN;
-      const float x = e ? ldexpf(float(8 + m), e - 10) : ldexpf(float(m), -9);
+      const float x = e ? reinterpret_bits<float>(uint32_t(e + 120) << 23 | uint32_t(m) << 20) : float(m) * 0x1p-9f;
       return bits & 128 ? -x : x;
     }
   }
 }
 
-template <class To>
-FASTGEMM_ANYWHERE To reinterpret_bits(uint32_t bits) {
-  To to;
-  __builtin_memcpy(&to, &bits, sizeof(to));
-  return to;
-}
 // Element i of an array of scales.
 FASTGEMM_ANYWHERE float scale_at(ScaleType type, const void* scales, int64_t i) {
   switch (type) {

@@ -2,6 +2,7 @@
 // own.
 #pragma once
 
+#include "core/dequantize.h"
 #include "core/doubled_rows.h"
 #include "core/epilogue_pass.h"
 #include "core/mirror.h"
@@ -13,6 +14,7 @@ struct Passes {
   void (*double_rows)(const DoubledRows&, Context&) = nullptr;  // before complex products
   void (*mirror)(const Mirror&, Context&) = nullptr;            // after symmetric products
   void (*epilogue)(const EpiloguePass&, Context&) = nullptr;    // after rows that do not apply epilogues
+  void (*dequantize)(const Dequantize&, Context&) = nullptr;    // before rows that take no packed weights
 };
 const Passes& passes_of(Device);
 

@@ -76,6 +76,7 @@ size_t TuningKeyHash::operator()(const TuningKey& k) const {
       uint64_t(k.accumulates) << 22 | uint64_t(k.alignment.inputs) << 23 | uint64_t(k.alignment.out) << 24 |
       uint64_t(k.adds_row) << 25 | uint64_t(k.symmetry.known) << 26 | uint64_t(k.symmetry.parts) << 27 |
       uint64_t(k.symmetry.conjugated) << 30 | uint64_t(k.epilogue) << 31 | uint64_t(k.threads) << 32);
+  mix(uint64_t(k.code) | uint64_t(k.group_k) << 8);
   mix(k.gpu), mix(uint64_t(k.batch)), mix(uint64_t(k.m)), mix(uint64_t(k.n)), mix(uint64_t(k.k));
   return h;
 }
@@ -141,6 +142,7 @@ const std::string& cpu_model() {
 
 Candidates measured_candidates(const TuningKey& key) {
   Candidates found;
+  if (key.code != Code::none) return found;  // the tables hold products of matrices only
   if (key.device == Device::simt) return found;
   const bool gpu = key.device == Device::cuda;
   if (const StaticTable* table =

@@ -162,9 +162,9 @@ std::vector<Kernel> rows() {
 
 Passes passes() {
   name_of_row<&double_rows> = "doubled_rows", name_of_row<&mirror> = "mirror";
-  name_of_row<&run_epilogue_pass> = "finish";
+  name_of_row<&run_epilogue_pass> = "finish", name_of_row<&run_dequantize> = "dequantize";
   return {simulate<&double_rows, DoubledRows>, simulate<&mirror, Mirror>,
-          simulate<&run_epilogue_pass, EpiloguePass>};
+          simulate<&run_epilogue_pass, EpiloguePass>, simulate<&run_dequantize, Dequantize>};
 }
 
 }  // namespace fastgemm::simt

@@ -31,6 +31,14 @@ double symmetric_seconds(const GemmProblem&, Device, int threads);
 void gemm_invariant(const GemmProblem&, Device, Context&);
 const char* beyond_invariant(const GemmProblem&, Device);
 bool fuses_invariantly(const GemmProblem&, Device);
+// The row that computes a product of matrices in an order of sums that m does not change; null if none can.
+const Kernel* invariant_row(const GemmProblem&, Device, int threads);
+
+// dequantized.cpp
+void gemm_dequantized(const GemmProblem&, Device, Context&);
+const char* beyond_dequantized(const GemmProblem&, Device);
+bool fuses_dequantized(const GemmProblem&, Device);
+double dequantized_seconds(const GemmProblem&, Device, int threads);
 
 // Calls body for each row of this library that a level may choose for the op, until it returns true.
 template <class Body>

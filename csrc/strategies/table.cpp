@@ -18,11 +18,11 @@ const char* unavailable() {
 }
 
 template <Device device>
-constexpr std::array<Kernel, 2> rows() {
+constexpr std::array<Kernel, 3> rows() {
   constexpr bool on_cpu = device == Device::cpu;
   Kernel symmetric{Op::gemm, device, 6, "symmetric", kGemmTypes, on_cpu ? "any CPU" : "sm_80"};
   symmetric.unavailable = unavailable<device>;
-  Kernel invariant = symmetric;
+  Kernel invariant = symmetric, dequantized = symmetric;
 
   symmetric.summary = "the lower triangle of a symmetric result by the rows above, and a copy of it";
   symmetric.role = Role::shortcut;
@@ -43,11 +43,27 @@ constexpr std::array<Kernel, 2> rows() {
   invariant.rejects = [](const GemmProblem& p) { return beyond_invariant(p, device); };
   invariant.fuses = [](const GemmProblem& p) { return fuses_invariantly(p, device); };
   invariant.complex = on_cpu;
-  return {symmetric, invariant};
+  invariant.codes = kNoCode | kAllCodes;
+
+  dequantized.name = "dequantized";
+  dequantized.summary = "packed weights: converted into scratch memory, then multiplied by the rows above";
+  dequantized.dtypes = dtypes(DType::f32, DType::f16, DType::bf16);
+  dequantized.codes = kAllCodes;
+  dequantized.gemm = [](const GemmProblem& p, Context& context) { gemm_dequantized(p, device, context); };
+  dequantized.rejects = [](const GemmProblem& p) { return beyond_dequantized(p, device); };
+  dequantized.fuses = [](const GemmProblem& p) { return fuses_dequantized(p, device); };
+  dequantized.invariant = [](const GemmProblem&) { return true; };
+  if (on_cpu)
+    dequantized.predict_on_cpu = [](const GemmProblem& p, const Cpu&, int threads) {
+      return dequantized_seconds(p, device, threads);
+    };
+  else
+    dequantized.predict = [](const GemmProblem& p, const Gpu&) { return dequantized_seconds(p, device, 0); };
+  return {symmetric, invariant, dequantized};
 }
 
 template <Device device>
-constexpr std::array<Kernel, 2> kRows = rows<device>();
+constexpr std::array<Kernel, 3> kRows = rows<device>();
 
 }  // namespace
 

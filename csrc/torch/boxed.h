@@ -31,6 +31,8 @@ class StackReader {
 
   Tensor tensor() { return take_tensor(*next_++); }
   std::optional<Tensor> optional_tensor() { return take_optional(take_tensor); }
+  int64_t integer() { return as<int64_t>(*next_++); }
+  std::string string() { return take_string(*next_++); }
   double number() { return as<double>(*next_++); }
   std::optional<double> optional_number() { return take_optional(as<double>); }
   bool flag() { return as<bool>(*next_++); }

@@ -13,6 +13,11 @@
 #define LINEAR_ARGUMENTS                                                                              \
   "(Tensor input, Tensor weight, Tensor? bias=None, Tensor? residual=None, *, str? activation=None, " \
   "int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None"
+#define QUANTIZED_LINEAR_ARGUMENTS                                                                        \
+  "(Tensor input, Tensor codes, Tensor? scales, Tensor? zeros, Tensor? global_scale, Tensor? bias=None, " \
+  "Tensor? residual=None, *, int n, str code, str scale, str zero, bool units, int group_n, "            \
+  "int group_k, str? activation=None, int? level=None, str? impl=None, bool invariant=False, "            \
+  "ScalarType? out_dtype=None"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"
 #define ADD_ARGUMENTS "Tensor b, *, float alpha=1.0, int? level=None, str? impl=None"
 
@@ -23,6 +28,7 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("gemm.out" GEMM_ARGUMENTS ", Tensor(a!) out) -> ()");
   m.def("linear" LINEAR_ARGUMENTS ") -> Tensor");
   m.def("_fused_linear" LINEAR_ARGUMENTS ") -> Tensor");
+  m.def("quantized_linear" QUANTIZED_LINEAR_ARGUMENTS ") -> Tensor");
   m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("_transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("transpose.out" TRANSPOSE_ARGUMENTS ", Tensor(a!) out) -> ()");
@@ -49,6 +55,7 @@ void implement(Library& m) {
   m.impl("gemm.out", &boxed<gemm_out>);
   m.impl("linear", &boxed<linear>);
   m.impl("_fused_linear", &boxed<linear>);
+  m.impl("quantized_linear", &boxed<quantized_linear>);
   m.impl("transpose", &boxed<transpose>);
   m.impl("_transpose", &boxed<transpose>);
   m.impl("transpose.out", &boxed<transpose_out>);

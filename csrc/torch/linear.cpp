@@ -1,13 +1,9 @@
 // torch.ops.fastgemm.linear: activation(input @ weight^T + bias) + residual. It is one product if the kernel
 // applies the epilogue itself, else a product and a pass (epilogue_pass.h).
-#include <algorithm>
-#include <array>
-#include <vector>
-
 #include "torch/choices.h"
 #include "torch/complex.h"
+#include "torch/layer.h"
 #include "torch/ops.h"
-#include "torch/product.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -33,14 +29,6 @@ struct Arguments {
         out_dtype(s.optional_dtype()) {}
 };
 
-Activation activation_of(const std::optional<std::string>& name) {
-  if (!name) return Activation::none;
-  constexpr std::string_view names[kActivations] = {"", "relu", "gelu", "gelu_tanh", "silu"};
-  for (int i = 1; i < kActivations; ++i)
-    if (*name == names[i]) return static_cast<Activation>(i);
-  bad_value("unknown activation '" + *name + "'; accepted: 'relu', 'gelu', 'gelu_tanh', 'silu' or None");
-}
-
 // Checks that multiply() lacks, or whose messages must name input and weight.
 void check(const View& x, const View& w, Activation activation, bool two_terms) {
   if (w.dim != 2) bad_value("weight must have 2 dimensions (N, K), got shape " + shape_text(w.shape()));
@@ -61,36 +49,6 @@ void check(const View& x, const View& w, Activation activation, bool two_terms) 
   }
 }
 
-// bias and residual must have the type of the result. A bias of the operands' type is converted; it is small.
-std::optional<Tensor> of_result_type(const std::optional<Tensor>& bias, const View& x, int32_t result) {
-  if (!bias) return std::nullopt;
-  const View v(*bias);
-  if (v.dtype == result) return bias;
-  if (v.dtype != x.dtype)
-    bad_value("bias has dtype " + dtype_text(v.dtype) + ", expected that of input, " + dtype_text(x.dtype));
-  return contiguous_matrices(bias->get(), v, result);
-}
-
-void check_terms(const View& x, const View& w, const TensorRef& bias, const TensorRef& residual,
-                 int32_t result) {
-  if (bias) {
-    require_same_device("bias", bias.view, "input", x);
-    if (bias.view.dim != 1 || bias.view.size(1) != w.size(2))
-      bad_value("bias has shape " + shape_text(bias.view.shape()) + ", expected " +
-                shape_text(std::array{w.size(2)}) + ", a number for each row of weight");
-  }
-  if (!residual) return;
-  require_same_device("residual", residual.view, "input", x);
-  std::vector<int64_t> shape(x.sizes, x.sizes + x.dim);
-  shape.back() = w.size(2);
-  if (!std::ranges::equal(residual.view.shape(), shape))
-    bad_value("residual has shape " + shape_text(residual.view.shape()) + ", expected that of the result, " +
-              shape_text(shape));
-  if (residual.view.dtype != result)
-    bad_value("residual has dtype " + dtype_text(residual.view.dtype) + ", expected that of the result, " +
-              dtype_text(result));
-}
-
 }  // namespace
 
 void linear(StableIValue* stack, uint64_t, uint64_t) {
@@ -101,22 +59,10 @@ void linear(StableIValue* stack, uint64_t, uint64_t) {
   call.choice = choice_of(args.level, args.kernel);
   call.precision = precision_of(args.precision);
   call.out_dtype = args.out_dtype;
-  const Activation activation = activation_of(args.activation);
-  const bool two_terms = args.bias && args.residual;
+  const LayerTerms terms{args.bias, args.residual, activation_of(args.activation)};
   require_same_device("weight", w, "input", x);
-  check(x, w, activation, two_terms);
-  const int32_t result = args.out_dtype.value_or(x.dtype);
-  const std::optional<Tensor> bias = of_result_type(args.bias, x, result);
-  TensorRef of_bias, of_residual;
-  if (bias) of_bias = viewed(*bias);
-  if (args.residual) of_residual = viewed(*args.residual);
-  check_terms(x, w, of_bias, of_residual, result);
-  if (activation == Activation::none && !two_terms) {  // a product plus one matrix
-    call.c = bias ? of_bias : of_residual;
-  } else {
-    call.activation = activation, call.bias = of_bias, call.c = of_residual;
-  }
-  stack[0] = torch::stable::detail::from(multiply(call));
+  check(x, w, terms.activation, terms.are_two());
+  stack[0] = torch::stable::detail::from(multiply_layer(call, w.size(2), terms));
 }
 
 }  // namespace fastgemm::torch_ops

@@ -70,9 +70,14 @@ void set_epilogue(GemmProblem& p, const ProductCall& call) {
   p.epilogue.has_bias = true, p.epilogue.bias_col_stride = bias.stride(1);
 }
 
+// Whether rows are contiguous and do not overlap.
+bool has_apart_rows(const ConstMatrix& x, int64_t rows, int64_t cols) {
+  return x.col_stride == 1 && (rows == 1 || x.row_stride >= cols);
+}
+
 // Whether torch's flags set a precision that only torch's own product has.
 bool is_torchs(const ProductCall& call, Device device) {
-  const bool open = !call.precision && (is_free(call.choice) || call.choice.kernel == kTorchRow);
+  const bool open = !call.precision && !call.packed.is_given() && (is_free(call.choice) || call.choice.kernel == kTorchRow);
   return open && device == Device::cpu && call.a.view.dtype == torch_dtype(DType::f32) &&
          !framework_computes(device, DType::f32, Precision::ieee);
 }
@@ -102,6 +107,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   View out = call.out ? call.out.view : allocated_result(*plan, a, torch_dtype(p.out_type));
   p.out = matrix_of<Matrix>(out, false);
   set_epilogue(p, call);
+  p.packed = call.packed;
   p.symmetry = symmetry_of(call, p);
   if (is_product_type(p.type) && !is_taken(p, device, call.choice)) {
     p.type = widened(p.type);
@@ -113,7 +119,8 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
     return plan;
   }
   const auto [type_a, type_b] = operand_types(p.type);
-  if (is_scattered(p.a, p.m, p.k)) plan->copies_a_to = torch_dtype(type_a);
+  if (is_scattered(p.a, p.m, p.k) || (p.packed.is_given() && !has_apart_rows(p.a, p.m, p.k)))
+    plan->copies_a_to = torch_dtype(type_a);
   if (is_scattered(p.b, p.k, p.n)) plan->copies_b_to = torch_dtype(type_b);
   PlannedCopy copy_a, copy_b;
   if (plan->copies_a_to) a = copy_a.of(a), p.a = matrix_of<ConstMatrix>(a, call.trans_a);
@@ -127,7 +134,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   p = g.innermost();
   plan->decision = decided();
   if (g.loops.count > 1) plan->outer = std::make_unique<Loops>(g.loops);
-  plan->unmeasured = !torchs && is_unmeasured(call, p, plan->decision, device, threads);
+  plan->unmeasured = !torchs && !p.packed.is_given() && is_unmeasured(call, p, plan->decision, device, threads);
   plan->problem = p;
   return plan;
 }
@@ -167,6 +174,11 @@ Signature::Signature(const ProductCall& call, Device device, int threads, bool b
   const double beta = call.beta.value_or(0.0);
   std::memcpy(&bits, &beta, sizeof(bits)), add(bits);
   for (const TensorRef* t : {&call.a, &call.b, &call.c, &call.out, &call.bias}) add(*t);
+  if (const PackedWeight& w = call.packed; w.is_given()) {
+    add(int64_t(w.code) | int64_t(w.scale) << 8 | int64_t(w.zero) << 16 | int64_t(w.units) << 24 |
+        int64_t(w.global != nullptr) << 25);
+    add(w.group_n), add(w.group_k);
+  }
 }
 
 void Signature::add(const TensorRef& t) {

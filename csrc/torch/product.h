@@ -38,6 +38,8 @@ struct ProductCall {
   Activation activation = Activation::none;
   TensorRef bias;
   bool tune = false;  // measured where it first runs (first_calls.h)
+  // If given, b is packed: its view has the address of the codes, shape (n, k), and the type of a.
+  PackedWeight packed;
 };
 
 // Computes the product into out and returns null; without out, returns a new tensor. take_last_gemm_kernel()

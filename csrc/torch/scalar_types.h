@@ -19,7 +19,9 @@ enum : int32_t {
   kComplexFloat = 9,
   kComplexDouble = 10,
   kBool = 11,
-  kBFloat16 = 15
+  kBFloat16 = 15,
+  kFloat8E4M3 = 24,
+  kFloat8E8M0 = 44
 };
 
 }  // namespace fastgemm::torch_ops

@@ -105,7 +105,7 @@ std::span<const Kernel> cuda_gemm_kernels() { return kRows; }
 
 const Passes& cuda_passes() {
   static constexpr Passes passes{FASTGEMM_LAUNCHER(double_rows), FASTGEMM_LAUNCHER(mirror),
-                                 FASTGEMM_LAUNCHER(run_epilogue_pass)};
+                                 FASTGEMM_LAUNCHER(run_epilogue_pass), FASTGEMM_LAUNCHER(run_dequantize)};
   return passes;
 }
 
