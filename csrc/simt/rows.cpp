@@ -29,8 +29,23 @@ void add_bias(const Epilogue& e, DType type, int64_t rows, int64_t cols) {
   add("bias", {e.bias, e.bias_row_stride, e.bias_col_stride, 0}, type, 1, rows, cols);
 }
 
+void add_bytes(const char* name, const void* data, int64_t bytes) {
+  if (data && bytes > 0) memory::add_global(data, size_t(bytes), name, false, true);
+}
+// A packed weight (n, k) in units.
+void add_weight(const PackedWeight& w, const void* codes, int64_t n, int64_t k) {
+  const int64_t units = packed::blocks(n, packed::kRows) * packed::blocks(k, packed::kColumns);
+  add_bytes("codes", codes, units * packed::unit_bytes(w, k));
+  add_bytes("scales", w.scales, n * size_of(w.scale)), add_bytes("zeros", w.zeros, n * packed::zero_size(w));
+  add_bytes("global_scale", w.global, int64_t(sizeof(float)));
+}
+
 void add_buffers(const GemmProblem& p) {
-  add("a", p.a, p.type, p.batch, p.m, p.k), add("b", p.b, p.type, p.batch, p.k, p.n);
+  add("a", p.a, p.type, p.batch, p.m, p.k);
+  if (p.packed.is_given())
+    add_weight(p.packed, p.b.data, p.n, p.k);
+  else
+    add("b", p.b, p.type, p.batch, p.k, p.n);
   add("c", p.c, p.out_type, p.batch, p.m, p.n);
   add_bias(p.epilogue, p.out_type, p.m, p.n);
   add_result(p.out, p.out_type, p.batch, p.m, p.n);
@@ -66,6 +81,11 @@ void add_buffers(const EpiloguePass& f) {
   add_bias(f.epilogue, f.out_type, f.m, f.n);
   const ConstMatrix out{f.out.data, f.out.row_stride, f.out.col_stride, f.out.batch_stride};
   add("out", out, f.out_type, f.batch, f.m, f.n, true, in_place);
+}
+
+void add_buffers(const Dequantize& d) {
+  add_weight(d.packed, d.codes, d.n, d.k);
+  add_result(d.out, d.type, 1, d.n, d.k);
 }
 
 // Memory that a launcher allocates is uninitialized global memory.

@@ -14,17 +14,18 @@ constexpr int kMostBytes = packed::kRows * packed::kColumns;  // of the codes of
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) dequantize_kernel(const __grid_constant__ Dequantize g) {
-  constexpr int kEach = 16 / int(sizeof(T));  // numbers that a thread writes at once
-  __shared__ alignas(16) unsigned char codes[kMostBytes];
-  __shared__ float numbers_of[kThreads];  // of every code
+  constexpr int kEach = kPer16Bytes<T>;
+  FASTGEMM_SHARED Unit bytes[kMostBytes / 16];
+  FASTGEMM_SHARED float numbers_of[kThreads];  // of every code
   const PackedWeight& w = g.packed;
   const int64_t column_units = packed::blocks(g.k, packed::kColumns);
   const int64_t unit_row = blockIdx.x / column_units, unit_column = blockIdx.x % column_units;
   const auto* unit = static_cast<const unsigned char*>(g.codes) + int64_t(blockIdx.x) * packed::unit_bytes(w, g.k);
   numbers_of[threadIdx.x] = packed::decode(w.code, threadIdx.x);
   for (int i = int(threadIdx.x) * 16; i < packed::unit_code_bytes(w); i += kThreads * 16)
-    *reinterpret_cast<uint4*>(codes + i) = *reinterpret_cast<const uint4*>(unit + i);
+    bytes[i / 16] = load_vector<Unit>(unit + i);
   __syncthreads();
+  const auto* codes = reinterpret_cast<const unsigned char*>(bytes);
 
   const bool by_rows = w.by_rows(g.k);
   const unsigned char* unit_scales = unit + packed::unit_code_bytes(w);
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) dequantize_kernel(const __grid_const
     const float scale = packed::scale_at(w.scale, by_rows ? w.scales : unit_scales, at);
     const float zero = packed::zero_at(w, by_rows ? w.zeros : unit_zeros, at);
     T* out = static_cast<T*>(g.out.data) + row * g.out.row_stride + column;
-    alignas(16) T numbers[kEach];
+    Vector16<T> numbers;
     FASTGEMM_UNROLL
     for (int j = 0; j < kEach; ++j) {
       const packed::Place place = packed::place_in_unit(w.code, r, c + j);
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) dequantize_kernel(const __grid_const
       numbers[j] = round_to<T>(packed::weight_of(w, code, scale, zero));
     }
     if (column + kEach <= g.k && g.out.row_stride % kEach == 0) {
-      *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(numbers);
+      store_vector(out, numbers);
       continue;
     }
     for (int j = 0; j < kEach && column + j < g.k; ++j) out[j] = numbers[j];
