@@ -4,12 +4,14 @@
 
 #include "core/context.h"
 #include "core/epilogue_pass.h"
+#include "cpu/gemm/packed_block.h"
 
 #define FASTGEMM_CPU_GEMM_ENTRIES                            \
   void gemm_simd(const GemmProblem& p, Context& ctx);        \
   void gemm_microkernel(const GemmProblem& p, Context& ctx); \
   void gemm_pipelined(const GemmProblem& p, Context& ctx);   \
-  void epilogue_pass(const EpiloguePass& f, Context& ctx);
+  void epilogue_pass(const EpiloguePass& f, Context& ctx);   \
+  void dequantize_block(const PackedBlock& block);
 
 namespace fastgemm {
 

@@ -1,0 +1,270 @@
+// Packed weights as numbers, with vectors.
+//
+// Codes of 4 bits are looked up. The 16 weights of a group are computed and rounded once; a table of 16
+// floats fits in a register of AVX-512 and in two of AVX2, and one of 16-bit numbers in half a register. So a
+// format of 4 bits takes no arithmetic of its own: int4, nf4 and e2m1 differ only in their tables. Codes of 8
+// bits are converted, and each is multiplied by its scale.
+//
+// This file is compiled without fused multiply-adds (-ffp-contract=off): all instruction sets compute the
+// same bits as packed::weight_of().
+#include "cpu/gemm/levels.h"
+#include "cpu/gemm/simd.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+namespace {
+
+using V = Vector<float>;
+using Bits = Vector<uint32_t>;
+constexpr int N = kLanes<float>;
+
+// e4m3 has 7 for an exponent of 0, float32 has 127. Subnormal numbers are computed without subnormal floats,
+// which the processor may be set to take as zero: as 1 + m / 8 in the binade of 2^-6, less 2^-6.
+FASTGEMM_INLINE V e4m3_to_float(Bits bytes) {
+  const Bits magnitude = bytes & 0x7fu, sign = (bytes & 0x80u) << 24, shifted = magnitude << 20;
+  const V normal = (V)(shifted + (120u << 23)), subnormal = (V)(shifted + (121u << 23)) - 0x1p-6f;
+  const Bits x = magnitude < 8u ? (Bits)subnormal : (Bits)normal;
+  return (V)((magnitude == 0x7fu ? x | 0x7fc00000u : x) | sign);
+}
+FASTGEMM_INLINE V e8m0_to_float(Bits bytes) {
+  const Bits x = bytes == 0u ? broadcast<Bits>(0x00400000u) : bytes << 23;
+  return (V)(bytes == 255u ? broadcast<Bits>(0x7fc00000u) : x);
+}
+
+template <class T, class Convert>
+FASTGEMM_INLINE void convert_all(const T* from, int64_t count, float* to, Convert&& convert) {
+  int64_t i = 0;
+  for (; i + N <= count; i += N) store(to + i, convert(from + i));
+  if (i == count) return;
+  T rest[N] = {};
+  float numbers[N];
+  for (int64_t j = i; j < count; ++j) rest[j - i] = from[j];
+  store(numbers, convert(rest));
+  for (int64_t j = i; j < count; ++j) to[j] = numbers[j - i];
+}
+
+// Scales, or zeros of their type, as float32.
+void read_numbers(ScaleType type, const void* numbers, int64_t first, int64_t count, float* to) {
+  const auto* bytes = static_cast<const uint8_t*>(numbers) + first * size_of(type);
+  switch (type) {
+    case ScaleType::f32:
+      __builtin_memcpy(to, bytes, count * sizeof(float));
+      return;
+    case ScaleType::bf16:
+      return convert_all(reinterpret_cast<const BFloat16*>(bytes), count, to,
+                         [](const BFloat16* p) { return load_widened(p); });
+    case ScaleType::f16:
+      return convert_all(reinterpret_cast<const Half*>(bytes), count, to,
+                         [](const Half* p) { return load_widened(p); });
+    case ScaleType::e8m0:
+      return convert_all(bytes, count, to,
+                         [](const uint8_t* p) { return e8m0_to_float(load_extended<uint32_t>(p)); });
+    case ScaleType::e4m3:
+      return convert_all(bytes, count, to,
+                         [](const uint8_t* p) { return e4m3_to_float(load_extended<uint32_t>(p)); });
+    default:
+      for (int64_t i = 0; i < count; ++i) to[i] = 1.0f;
+  }
+}
+void read_zeros(const PackedWeight& w, int64_t first, int64_t count, float* to) {
+  if (w.zero == Zero::added) return read_numbers(w.scale, w.zeros, first, count, to);
+  for (int64_t i = 0; i < count; ++i)
+    to[i] = w.zero == Zero::none ? 0.0f : static_cast<const int8_t*>(w.zeros)[first + i];
+}
+
+// What makes weights of the codes of a group.
+struct Group {
+  Zero mode;
+  float scale, zero;
+  const float* global;
+
+  template <class X>
+  FASTGEMM_INLINE X weight_of(X code) const {
+    const X x = mode == Zero::added        ? code * scale + zero
+                : mode == Zero::subtracted ? (code - zero) * scale
+                                           : code * scale;
+    return global ? x * *global : x;
+  }
+};
+
+// The 16 weights of a group of 4-bit codes, as a table.
+template <class T>
+struct Weights16 {
+  alignas(64) T of[16];
+
+  FASTGEMM_INLINE Weights16(const float* numbers, const Group& group) {
+    for (int i = 0; i < 16; i += N) store_narrowed<T, float>(of + i, group.weight_of(load<V>(numbers + i)));
+  }
+};
+
+#if defined(__AVX512BW__)
+inline constexpr int kCodesAtOnce = 32;
+// Looks up the 32 codes in 16 bytes.
+FASTGEMM_INLINE void look_up(const Weights16<float>& table, const uint8_t* codes, float* to) {
+  const __m512i bytes = _mm512_maskz_cvtepu8_epi32(0xffff, load<__m128i>(codes));
+  const __m512 weights = load<__m512>(table.of);
+  // vpermps reads the low four bits of each index.
+  const V even = _mm512_maskz_permutexvar_ps(0xffff, bytes, weights);
+  const V odd = _mm512_maskz_permutexvar_ps(0xffff, _mm512_maskz_srli_epi32(0xffff, bytes, 4), weights);
+  store(to, __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+  store(to + 16,
+        __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+}
+template <class T>
+FASTGEMM_INLINE void look_up(const Weights16<T>& table, const uint8_t* codes, T* to) {
+  static_assert(sizeof(T) == 2);
+  // Lane i gets the 16 bits with its code, shifted down. vpermw reads the low five bits of an index, one of
+  // which belongs to the next code; so both halves hold the table.
+  using Words = Vector<uint16_t>;
+  const Words words = (Words)_mm512_broadcast_i32x4(load<__m128i>(codes));
+  const Words spread = __builtin_shufflevector(words, words, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3,
+                                               4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
+  constexpr Words kShift = {0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12,
+                            0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12};
+  const __m512i index = _mm512_maskz_srlv_epi16(~0u, (__m512i)spread, (__m512i)kShift);
+  const __m512i weights = _mm512_broadcast_i64x4(load<__m256i>(table.of));
+  _mm512_storeu_si512(to, _mm512_maskz_permutexvar_epi16(~0u, index, weights));
+}
+#elif defined(__AVX2__)
+inline constexpr int kCodesAtOnce = 16;
+// vpermps has tables of eight; the highest bit of a code chooses between two of them.
+FASTGEMM_INLINE __m256 look_up8(__m256 low, __m256 high, __m256i codes) {
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, codes), _mm256_permutevar8x32_ps(high, codes),
+                          _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+}
+FASTGEMM_INLINE void look_up(const Weights16<float>& table, const uint8_t* codes, float* to) {
+  const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
+  const __m256 low = load<__m256>(table.of), high = load<__m256>(table.of + 8);
+  const V even = look_up8(low, high, bytes), odd = look_up8(low, high, _mm256_srli_epi32(bytes, 4));
+  store(to, __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11));
+  store(to + 8, __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15));
+}
+// pshufb looks up the lower and the upper bytes of the weights.
+template <class T>
+FASTGEMM_INLINE void look_up(const Weights16<T>& table, const uint8_t* codes, T* to) {
+  static_assert(sizeof(T) == 2);
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)), mask = _mm_set1_epi8(15);
+  const __m128i index =
+      _mm_unpacklo_epi8(_mm_and_si128(bytes, mask), _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
+  const __m128i first = load<__m128i>(table.of), second = load<__m128i>(table.of + 8);
+  const __m128i word = _mm_set1_epi16(255);
+  const __m128i low = _mm_packus_epi16(_mm_and_si128(first, word), _mm_and_si128(second, word));
+  const __m128i high = _mm_packus_epi16(_mm_srli_epi16(first, 8), _mm_srli_epi16(second, 8));
+  const __m128i x = _mm_shuffle_epi8(low, index), y = _mm_shuffle_epi8(high, index);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_unpacklo_epi8(x, y));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 8), _mm_unpackhi_epi8(x, y));
+}
+#else
+inline constexpr int kCodesAtOnce = 2;
+template <class T>
+FASTGEMM_INLINE void look_up(const Weights16<T>& table, const uint8_t* codes, T* to) {
+  to[0] = table.of[*codes & 15], to[1] = table.of[*codes >> 4];
+}
+#endif
+
+// The columns k ... end of a row; `codes` is the whole row. Reads no byte without a code of these.
+template <class T>
+FASTGEMM_INLINE void convert4(const uint8_t* codes, const float* numbers, const Group& group, int64_t k,
+                              int64_t end, T* to) {
+  const Weights16<T> table(numbers, group);
+  const auto one = [&](int64_t i) { return table.of[codes[i / 2] >> (i % 2 * 4) & 15]; };
+  if (k % 2 && k < end) *to++ = one(k++);
+  for (; k + kCodesAtOnce <= end; k += kCodesAtOnce, to += kCodesAtOnce) look_up(table, codes + k / 2, to);
+  for (; k < end; ++k) *to++ = one(k);
+}
+
+template <bool kFloating>
+FASTGEMM_INLINE V load_codes(const uint8_t* p) {
+  if constexpr (kFloating) return e4m3_to_float(load_extended<uint32_t>(p));
+  return __builtin_convertvector((Vector<int32_t>)load_extended<int32_t>(reinterpret_cast<const int8_t*>(p)),
+                                 V);
+}
+template <bool kFloating, class T>
+FASTGEMM_INLINE void convert8(const uint8_t* codes, const Group& group, int64_t k, int64_t end, T* to) {
+  for (; k + N <= end; k += N, to += N)
+    store_narrowed<T, float>(to, group.weight_of(load_codes<kFloating>(codes + k)));
+  if (k == end) return;
+  uint8_t rest[N] = {};
+  T weights[N];
+  for (int64_t i = k; i < end; ++i) rest[i - k] = codes[i];
+  store_narrowed<T, float>(weights, group.weight_of(load_codes<kFloating>(rest)));
+  for (int64_t i = k; i < end; ++i) *to++ = weights[i - k];
+}
+
+// The numbers of the formats of 4 bits.
+struct Tables {
+  alignas(64) float of[3][16];
+  Tables() {
+    for (unsigned i = 0; i < 16; ++i) {
+      of[0][i] = packed::decode(Code::int4, i);
+      of[1][i] = packed::decode(Code::nf4, i);
+      of[2][i] = packed::decode(Code::e2m1, i);
+    }
+  }
+};
+const float* numbers_of(Code code) {
+  static const Tables tables;
+  return tables.of[static_cast<int>(code) - static_cast<int>(Code::int4)];
+}
+
+template <class T, Code code>
+void convert_rows(const PackedBlock& b) {
+  constexpr bool four = bits_of(code) == 4;
+  constexpr int64_t kMost = 64;  // groups whose scales are read at once
+  const PackedWeight& w = *b.weight;
+  const int64_t group_k = min(w.group_k, b.k_size), groups = ceil_div(b.k_size, group_k);
+  const int64_t pitch = four ? ceil_div(b.k_size, 2) : b.k_size, end = b.first_k + b.depth;
+  const float* numbers = four ? numbers_of(w.code) : nullptr;
+  float scales[kMost], zeros[kMost];
+  for (int64_t row = 0; row < b.rows; ++row) {
+    const int64_t n = b.first_n + row;
+    const uint8_t* codes = static_cast<const uint8_t*>(b.codes) + n * pitch;
+    T* to = static_cast<T*>(b.to) + row * b.ld;
+    int64_t k = b.first_k, group = k / group_k;
+    while (k < end) {
+      const int64_t count = min(kMost, ceil_div(end, group_k) - group),
+                    first = n / w.group_n * groups + group;
+      read_numbers(w.scale, w.scales, first, count, scales);
+      if (w.zero != Zero::none) read_zeros(w, first, count, zeros);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t next = min(end, (group + i + 1) * group_k);
+        const Group g{w.zero, scales[i], w.zero == Zero::none ? 0.0f : zeros[i], w.global};
+        if constexpr (four)
+          convert4(codes, numbers, g, k, next, to);
+        else
+          convert8<code == Code::e4m3>(codes, g, k, next, to);
+        to += next - k;
+        k = next;
+      }
+      group += count;
+    }
+  }
+}
+
+template <class T>
+void convert_block(const PackedBlock& b) {
+  switch (b.weight->code) {
+    case Code::int8:
+      return convert_rows<T, Code::int8>(b);
+    case Code::e4m3:
+      return convert_rows<T, Code::e4m3>(b);
+    case Code::none:
+      return;
+    default:
+      return convert_rows<T, Code::int4>(b);
+  }
+}
+
+}  // namespace
+
+void dequantize_block(const PackedBlock& b) {
+  switch (b.type) {
+    case DType::bf16:
+      return convert_block<BFloat16>(b);
+    case DType::f16:
+      return convert_block<Half>(b);
+    default:
+      return convert_block<float>(b);
+  }
+}
+
+}  // namespace fastgemm::FASTGEMM_ISA
