@@ -96,24 +96,52 @@ struct Weights16 {
   }
 };
 
+#if defined(__AVX2__)
+// vpermps has tables of eight floats; the highest bit of a code chooses between two of them.
+FASTGEMM_INLINE __m256 look_up8(__m256 low, __m256 high, __m256i codes) {
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, codes), _mm256_permutevar8x32_ps(high, codes),
+                          _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+}
+// Looks up the 16 codes in 8 bytes.
+FASTGEMM_INLINE void look_up16(const Weights16<float>& table, const uint8_t* codes, float* to) {
+  const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
+  const __m256 low = load<__m256>(table.of), high = load<__m256>(table.of + 8);
+  const __m256 even = look_up8(low, high, bytes), odd = look_up8(low, high, _mm256_srli_epi32(bytes, 4));
+  store(to, __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11));
+  store(to + 8, __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15));
+}
+// pshufb looks up the lower and the upper bytes of 16-bit weights.
+template <class T>
+FASTGEMM_INLINE void look_up16(const Weights16<T>& table, const uint8_t* codes, T* to) {
+  static_assert(sizeof(T) == 2);
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)), mask = _mm_set1_epi8(15);
+  const __m128i index =
+      _mm_unpacklo_epi8(_mm_and_si128(bytes, mask), _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
+  const __m128i first = load<__m128i>(table.of), second = load<__m128i>(table.of + 8);
+  const __m128i low_byte = _mm_set1_epi16(255);
+  const __m128i low = _mm_packus_epi16(_mm_and_si128(first, low_byte), _mm_and_si128(second, low_byte));
+  const __m128i high = _mm_packus_epi16(_mm_srli_epi16(first, 8), _mm_srli_epi16(second, 8));
+  const __m128i x = _mm_shuffle_epi8(low, index), y = _mm_shuffle_epi8(high, index);
+  store(to, _mm_unpacklo_epi8(x, y));
+  store(to + 8, _mm_unpackhi_epi8(x, y));
+}
+#endif
 #if defined(__AVX512BW__)
-inline constexpr int kCodesAtOnce = 32;
-// Looks up the 32 codes in 16 bytes.
-FASTGEMM_INLINE void look_up(const Weights16<float>& table, const uint8_t* codes, float* to) {
+// Looks up the 32 codes in 16 bytes. vpermps reads the low four bits of each index.
+FASTGEMM_INLINE void look_up32(const Weights16<float>& table, const uint8_t* codes, float* to) {
   const __m512i bytes = _mm512_maskz_cvtepu8_epi32(0xffff, load<__m128i>(codes));
   const __m512 weights = load<__m512>(table.of);
-  // vpermps reads the low four bits of each index.
   const V even = _mm512_maskz_permutexvar_ps(0xffff, bytes, weights);
   const V odd = _mm512_maskz_permutexvar_ps(0xffff, _mm512_maskz_srli_epi32(0xffff, bytes, 4), weights);
   store(to, __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
   store(to + 16,
         __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
 }
+// Each lane gets the 16 bits that have its code, shifted down. vpermw reads the low five bits of an index,
+// one of which belongs to the next code; so both halves of the register hold the table.
 template <class T>
-FASTGEMM_INLINE void look_up(const Weights16<T>& table, const uint8_t* codes, T* to) {
+FASTGEMM_INLINE void look_up32(const Weights16<T>& table, const uint8_t* codes, T* to) {
   static_assert(sizeof(T) == 2);
-  // Lane i gets the 16 bits with its code, shifted down. vpermw reads the low five bits of an index, one of
-  // which belongs to the next code; so both halves hold the table.
   using Words = Vector<uint16_t>;
   const Words words = (Words)_mm512_broadcast_i32x4(load<__m128i>(codes));
   const Words spread = __builtin_shufflevector(words, words, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3,
@@ -122,42 +150,7 @@ FASTGEMM_INLINE void look_up(const Weights16<T>& table, const uint8_t* codes, T*
                             0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12};
   const __m512i index = _mm512_maskz_srlv_epi16(~0u, (__m512i)spread, (__m512i)kShift);
   const __m512i weights = _mm512_broadcast_i64x4(load<__m256i>(table.of));
-  _mm512_storeu_si512(to, _mm512_maskz_permutexvar_epi16(~0u, index, weights));
-}
-#elif defined(__AVX2__)
-inline constexpr int kCodesAtOnce = 16;
-// vpermps has tables of eight; the highest bit of a code chooses between two of them.
-FASTGEMM_INLINE __m256 look_up8(__m256 low, __m256 high, __m256i codes) {
-  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, codes), _mm256_permutevar8x32_ps(high, codes),
-                          _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
-}
-FASTGEMM_INLINE void look_up(const Weights16<float>& table, const uint8_t* codes, float* to) {
-  const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
-  const __m256 low = load<__m256>(table.of), high = load<__m256>(table.of + 8);
-  const V even = look_up8(low, high, bytes), odd = look_up8(low, high, _mm256_srli_epi32(bytes, 4));
-  store(to, __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11));
-  store(to + 8, __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15));
-}
-// pshufb looks up the lower and the upper bytes of the weights.
-template <class T>
-FASTGEMM_INLINE void look_up(const Weights16<T>& table, const uint8_t* codes, T* to) {
-  static_assert(sizeof(T) == 2);
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)), mask = _mm_set1_epi8(15);
-  const __m128i index =
-      _mm_unpacklo_epi8(_mm_and_si128(bytes, mask), _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
-  const __m128i first = load<__m128i>(table.of), second = load<__m128i>(table.of + 8);
-  const __m128i word = _mm_set1_epi16(255);
-  const __m128i low = _mm_packus_epi16(_mm_and_si128(first, word), _mm_and_si128(second, word));
-  const __m128i high = _mm_packus_epi16(_mm_srli_epi16(first, 8), _mm_srli_epi16(second, 8));
-  const __m128i x = _mm_shuffle_epi8(low, index), y = _mm_shuffle_epi8(high, index);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_unpacklo_epi8(x, y));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 8), _mm_unpackhi_epi8(x, y));
-}
-#else
-inline constexpr int kCodesAtOnce = 2;
-template <class T>
-FASTGEMM_INLINE void look_up(const Weights16<T>& table, const uint8_t* codes, T* to) {
-  to[0] = table.of[*codes & 15], to[1] = table.of[*codes >> 4];
+  store(to, _mm512_maskz_permutexvar_epi16(~0u, index, weights));
 }
 #endif
 
@@ -168,7 +161,12 @@ FASTGEMM_INLINE void convert4(const uint8_t* codes, const float* numbers, const 
   const Weights16<T> table(numbers, group);
   const auto one = [&](int64_t i) { return table.of[codes[i / 2] >> (i % 2 * 4) & 15]; };
   if (k % 2 && k < end) *to++ = one(k++);
-  for (; k + kCodesAtOnce <= end; k += kCodesAtOnce, to += kCodesAtOnce) look_up(table, codes + k / 2, to);
+#if defined(__AVX512BW__)
+  for (; k + 32 <= end; k += 32, to += 32) look_up32(table, codes + k / 2, to);
+#endif
+#if defined(__AVX2__)
+  for (; k + 16 <= end; k += 16, to += 16) look_up16(table, codes + k / 2, to);
+#endif
   for (; k < end; ++k) *to++ = one(k);
 }
 
