@@ -139,7 +139,7 @@ void cpu::run_epilogue_pass(const EpiloguePass& given, Context& ctx) {
 }
 
 const Passes& cpu_passes() {
-  static constexpr Passes passes{cpu::double_rows, cpu::mirror, cpu::run_epilogue_pass};
+  static constexpr Passes passes{cpu::double_rows, cpu::mirror, cpu::run_epilogue_pass, cpu::run_dequantize};
   return passes;
 }
 
