@@ -1,0 +1,72 @@
+// Arithmetic on pairs of 16-bit floating-point numbers that share a register, the first one in the low half.
+// T is Half or BFloat16. Each result is rounded once; subnormal numbers are kept.
+#pragma once
+
+#include "cuda/device/numeric.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// The same number twice.
+template <class T>
+__device__ __forceinline__ uint32_t pair_of(float x) {
+  return round_to<T>(x).bits * 0x10001u;
+}
+template <class T>
+__device__ __forceinline__ float low_of(uint32_t pair) {
+  return widen(T{uint16_t(pair)});
+}
+template <class T>
+__device__ __forceinline__ float high_of(uint32_t pair) {
+  return widen(T{uint16_t(pair >> 16)});
+}
+
+#if defined(__CUDACC__)
+
+template <class T>
+using NativePair = std::conditional_t<std::is_same_v<T, Half>, __half2, __nv_bfloat162>;
+
+template <class T>
+__device__ __forceinline__ NativePair<T> native_pair(uint32_t x) {
+  return *reinterpret_cast<const NativePair<T>*>(&x);
+}
+template <class Native>
+__device__ __forceinline__ uint32_t pair_bits(const Native& x) {
+  return *reinterpret_cast<const uint32_t*>(&x);
+}
+
+template <class T>
+__device__ __forceinline__ uint32_t subtract_pairs(uint32_t a, uint32_t b) {
+  return pair_bits(__hsub2(native_pair<T>(a), native_pair<T>(b)));
+}
+template <class T>
+__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+  return pair_bits(__hmul2(native_pair<T>(a), native_pair<T>(b)));
+}
+template <class T>
+__device__ __forceinline__ uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c) {
+  return pair_bits(__hfma2(native_pair<T>(a), native_pair<T>(b), native_pair<T>(c)));
+}
+
+#else
+
+// The float32 results of subtraction and multiplication round to the same 16 bits as exact ones: 24 bits are
+// at least two more than twice the precision.
+
+template <class T>
+__forceinline__ uint32_t subtract_pairs(uint32_t a, uint32_t b) {
+  return round_pair<T>(low_of<T>(a) - low_of<T>(b), high_of<T>(a) - high_of<T>(b));
+}
+template <class T>
+__forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+  return round_pair<T>(low_of<T>(a) * low_of<T>(b), high_of<T>(a) * high_of<T>(b));
+}
+// Rounds twice in rare cases; kernels use it where results are exact, or nearly round anyway.
+template <class T>
+__forceinline__ uint32_t multiply_add_pairs(uint32_t a, uint32_t b, uint32_t c) {
+  return round_pair<T>(fmaf(low_of<T>(a), low_of<T>(b), low_of<T>(c)),
+                       fmaf(high_of<T>(a), high_of<T>(b), high_of<T>(c)));
+}
+
+#endif
+
+}  // namespace fastgemm::FASTGEMM_TARGET
