@@ -124,19 +124,36 @@ FASTGEMM_ANYWHERE To reinterpret_bits(uint32_t bits) {
   return to;
 }
 
-// The number that a code stands for; all but those of nf4 are exact in
-// every type that products have.
+// Number i of NormalFloat. Bits select among registers: GPUs would keep an indexed array in memory.
+FASTGEMM_ANYWHERE float normal_float(unsigned i) {
+  float x[16] = {-1.0f,
+                 -0.6961928009986877f,
+                 -0.5250730514526367f,
+                 -0.39491748809814453f,
+                 -0.28444138169288635f,
+                 -0.18477343022823334f,
+                 -0.09105003625154495f,
+                 0.0f,
+                 0.07958029955625534f,
+                 0.16093020141124725f,
+                 0.24611230194568634f,
+                 0.33791524171829224f,
+                 0.44070982933044434f,
+                 0.5626170039176941f,
+                 0.7229568362236023f,
+                 1.0f};
+  for (int j = 0; j < 8; ++j) x[j] = i & 8 ? x[j + 8] : x[j];
+  for (int j = 0; j < 4; ++j) x[j] = i & 4 ? x[j + 4] : x[j];
+  for (int j = 0; j < 2; ++j) x[j] = i & 2 ? x[j + 2] : x[j];
+  return i & 1 ? x[1] : x[0];
+}
+// The number that a code stands for; all but those of nf4 are exact in every type that products have.
 FASTGEMM_ANYWHERE float decode(Code code, unsigned bits) {
-  constexpr float kNormalFloat[16] = {
-      -1.0f,                  -0.6961928009986877f,   -0.5250730514526367f,  -0.39491748809814453f,
-      -0.28444138169288635f,  -0.18477343022823334f,  -0.09105003625154495f, 0.0f,
-      0.07958029955625534f,   0.16093020141124725f,   0.24611230194568634f,  0.33791524171829224f,
-      0.44070982933044434f,   0.5626170039176941f,    0.7229568362236023f,   1.0f};
   switch (code) {
     case Code::int4:
       return float(int(bits) - 8);
     case Code::nf4:
-      return kNormalFloat[bits & 15];
+      return normal_float(bits);
     case Code::e2m1: {
       const int e = bits >> 1 & 3, m = bits & 1;
       const float x = e ? float((2 + m) << e) * 0.25f : float(m) * 0.5f;

@@ -27,6 +27,13 @@ inline const char* beyond_coordinates(const GemmProblem& p) {
                                        : nullptr;
 }
 
+// Kernels of packed weights.
+inline const char* beyond_units(const GemmProblem& p) {
+  if (!p.packed.units) return "the codes lie in the plain order, and its kernels read units";
+  if (p.batch != 1 || (p.out.col_stride != 1 && p.n != 1)) return "it writes one matrix, row by row";
+  return beyond_coordinates(p);
+}
+
 inline const char* beyond_small_tile(const GemmProblem& p) {
   constexpr int64_t kMostColumns = 64 * 65535;  // gridDim.y
   if (by_rows(p).n > kMostColumns)

@@ -17,6 +17,7 @@ using namespace predict;  // the counters
 constexpr DTypeSet kInt64 = dtypes(DType::i64), kInt16 = dtypes(DType::i16, DType::i16i64);
 constexpr DTypeSet kFloat64 = dtypes(DType::f64), kFloat32 = dtypes(DType::f32), kInt32 = dtypes(DType::i32);
 constexpr DTypeSet kHalf = dtypes(DType::f16, DType::bf16), kHalfAndByte = kHalf | dtypes(DType::i8);
+constexpr DTypeSet kPackedTypes = kFloat32 | kHalf;  // of x, in products with packed weights
 constexpr DTypeSet kOtherBytes = dtypes(DType::u8, DType::u8i8, DType::i8u8);
 // The types that tensor cores multiply in place, float32 rounded to tf32.
 constexpr DTypeSet kTensorCoreTypes = kFloat32 | kHalfAndByte;
@@ -57,6 +58,7 @@ struct Fields {
   int64_t (*most_of_triangle)(const GemmProblem&, const Gpu&) = nullptr;  // null: computes both triangles
   bool (*invariant)(const GemmProblem&) = nullptr;  // null: the order of its sums may depend on m
   predict::Counter count = nullptr;                 // null: not predicted, and so picked last
+  CodeSet codes = kNoCode;                          // of packed weights; kNoCode: takes matrices
   std::string_view summary;
 };
 
@@ -89,7 +91,8 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .fuses = r.fuses,
           .mirrors = r.mirrors,
           .most_of_triangle = r.most_of_triangle,
-          .invariant = r.invariant};
+          .invariant = r.invariant,
+          .codes = r.codes};
 }
 
 constexpr Kernel kRows[] = {
