@@ -81,6 +81,17 @@ __device__ __forceinline__ void load_bytes(void* to_shared, const void* from, in
       "l"(from), "r"(bytes), "r"(shared_address(b))
       : "memory");
 }
+// The same for data that is not read again soon (load_box_evict_first()).
+__device__ __forceinline__ void load_bytes_evict_first(void* to_shared, const void* from, int bytes,
+                                                       Barrier* b) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+      "%4;" ::"r"(shared_address(to_shared)),
+      "l"(from), "r"(bytes), "r"(shared_address(b)), "l"(policy)
+      : "memory");
+}
 
 // Stores a box from shared memory (128-byte aligned). Boxes are cut at the edges of the tensor, but the last
 // 16 bytes of a row are written as a whole. If threads wrote the box by ordinary stores, each must call
@@ -126,6 +137,9 @@ __forceinline__ void prefetch_map(const TensorMap*) {}
 __forceinline__ void load_box_evict_first(void* to_shared, const TensorMap* map, Barrier* b, int column,
                                           int row, int plane) {
   load_box(to_shared, map, b, column, row, plane);
+}
+__forceinline__ void load_bytes_evict_first(void* to_shared, const void* from, int bytes, Barrier* b) {
+  load_bytes(to_shared, from, bytes, b);
 }
 
 #endif

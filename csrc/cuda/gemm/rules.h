@@ -34,6 +34,14 @@ inline const char* beyond_units(const GemmProblem& p) {
   return beyond_coordinates(p);
 }
 
+// packed_wgmma: few rows of x.
+inline const char* beyond_packed_wgmma(const GemmProblem& p) {
+  constexpr int64_t kMostRows = 256;
+  if (p.m > kMostRows) return "x has more than 256 rows: then converting codes takes longer than reading them";
+  const double stages = double((p.n + 63) / 64) * double((p.k + 127) / 128) * 4;
+  return stages >= 1 << 30 ? "it counts the units in 32 bits" : beyond_units(p);
+}
+
 inline const char* beyond_small_tile(const GemmProblem& p) {
   constexpr int64_t kMostColumns = 64 * 65535;  // gridDim.y
   if (by_rows(p).n > kMostColumns)
@@ -100,6 +108,9 @@ inline bool fuses_along_k(const GemmProblem& p) {
 // split_k: products of 16-bit operands. Its second launch applies the epilogue, and does not depend on
 // layouts.
 inline bool fuses_half(const GemmProblem& p) { return p.type == DType::f16 || p.type == DType::bf16; }
+
+// packed_wgmma: its second launch does.
+inline bool fuses_packed(const GemmProblem& p) { return fuses_half(p) && p.alpha == 1.0; }
 
 // narrow, direct and bf16x6_fused: the same as skinny, and float32.
 inline bool fuses_lines(const GemmProblem& p) {

@@ -1,0 +1,201 @@
+// Level 6 for weights of 4 and 8 bits and few rows of x, on Hopper: reading the codes takes most of the time. What
+// changes from `skinny`:
+//   - the large operand is read as units of codes (core/packed_weight.h), each by one bulk copy. Threads convert codes
+//     to the fragments that wgmma takes from registers (packed/fragments.cuh), while the batch before is multiplied;
+//   - scales are applied to float32 sums, a group of k at a time: codes are exact in 16 bits, and so nothing is rounded
+//     before the result. Weights are scaled, and rounded to the type of x, only in groups of 16 columns and where zeros
+//     are added to scaled codes (packed/packed_wgmma.cuh, Scaled);
+//   - up to 32 rows of x the four warpgroups of a block share k, and add their sums in shared memory: tiles have 64
+//     rows of the weight, and their partial sums are small. With more rows x is large, and a tile has 256 rows of the
+//     weight, which all read the same x;
+//   - blocks compute whole tiles if that keeps enough multiprocessors reading, else equal shares of k. A second
+//     kernel adds partial sums in the order of k. It also has the code of epilogues.
+//
+// docs/quantized.md shows its times.
+#include "cuda/available.h"
+#include "cuda/gemm/packed/packed_wgmma.cuh"
+#include "cuda/gemm/parts/schedules/split_k.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+FASTGEMM_PACKED_INSTANCES(extern, int4)
+FASTGEMM_PACKED_INSTANCES(extern, nf4)
+FASTGEMM_PACKED_INSTANCES(extern, e2m1)
+FASTGEMM_PACKED_INSTANCES(extern, int8)
+FASTGEMM_PACKED_INSTANCES(extern, e4m3)
+
+namespace {
+
+constexpr int kAddThreads = 256;
+
+// The second kernel: adds the partial sums of shared tiles, and applies an epilogue to all tiles. A thread has four rows
+// of the weight and one row of x.
+template <class S, class T>
+__global__ void __launch_bounds__(kAddThreads) packed_add_kernel(const __grid_constant__ UnitGemm<T> g, int blocks) {
+  constexpr int kVectors = S::kRows / 4;
+  const int tile = int(blockIdx.x) / blocks, i = int(blockIdx.x) % blocks * kAddThreads + int(threadIdx.x);
+  const int row = i % kVectors * 4, column = i / kVectors, begin = tile * g.shares.steps;
+  const bool shared = g.partials != nullptr;
+  const int first = shared ? g.shares.block_of(begin) : 0;
+  const int last = shared ? g.shares.block_of(begin + g.shares.steps - 1) : 0;
+  const PackedPlace<S> place(tile, g);
+  const int weight_row = place.row_unit * packed::kRows + row, x_row = place.column + column;
+  grid_dependency_wait();
+  if (column >= S::kN || x_row >= g.gemm.m || weight_row >= g.n || (first == last && !g.wholes)) return;
+  const int at = column * S::kRows + row;
+  // The block `first` begins the tile. In every later block's share this tile comes first.
+  const float* from = (first == last ? whole_of<S>(g, tile) : share_of<S>(g, first, true)) + at;
+  const float* next = share_of<S>(g, first + 1, false) + at;
+  constexpr int kAtOnce = 4, kNextBlock = 2 * S::kN * S::kRows;
+  Vector16<float> sum{};
+  add_vectors<kAtOnce>(sum, last - first + 1, 1, [&] {
+    const float* const here = from;
+    from = next, next += kNextBlock;
+    return here;
+  });
+  store_results<true>(g, weight_row, x_row, sum);
+}
+
+// Whether blocks should compute whole tiles, by the stages that the busiest one reads. A block that reads alone has at
+// most twice its share of the bandwidth of memory. Partial sums and a second kernel take as long as 56 KB of units.
+bool keeps_tiles_whole(int64_t tiles, int64_t steps, int64_t step_bytes, int blocks) {
+  constexpr double kMostOfShare = 2, kOfSecondKernel = 56e3;
+  const double share = std::max(double(std::min<int64_t>(tiles, blocks)) / blocks, 1 / kMostOfShare);
+  const double whole = double(ceil_div(tiles, blocks) * steps) * (tiles <= blocks ? share : 1.0);
+  return whole <= double(tiles * steps) / blocks + kOfSecondKernel / double(step_bytes);
+}
+
+template <class T>
+Scaled scaled_of(const PackedWeight& w, int64_t k) {
+  const bool by_rows = w.by_rows(k);
+  if (w.zero == Zero::added || (!by_rows && w.group_k == 16)) return Scaled::weights;
+  return w.zero == Zero::subtracted || (!by_rows && w.group_k < packed::kColumns) ? Scaled::pairs : Scaled::units;
+}
+
+// Whether all scales of this type, up to the range of T, are exact in T.
+template <class T>
+bool exact_in_pairs(ScaleType scale) {
+  const bool bf16 = std::is_same_v<T, BFloat16>;
+  return scale == ScaleType::e4m3 || scale == (bf16 ? ScaleType::bf16 : ScaleType::f16) ||
+         (bf16 && scale == ScaleType::e8m0);
+}
+
+template <class S, class T>
+struct UnitPlan {
+  UnitGemm<T> arguments;
+  int blocks;
+
+  UnitPlan(const Gemm<T>& gemm, const GemmProblem& p, Context& context) {
+    UnitGemm<T>& g = arguments;
+    const PackedWeight& w = p.packed;
+    g.gemm = gemm;
+    g.units = static_cast<const unsigned char*>(p.b.data), g.weight = w, g.scales = UnitScales(w, p.k);
+    g.scaled = scaled_of<T>(w, p.k), g.in_pairs = !g.scales.by_rows && exact_in_pairs<T>(w.scale);
+    g.n = int(p.n), g.unit_bytes = packed::unit_bytes(w, p.k);
+    g.row_units = int(packed::blocks(p.n, packed::kRows));
+    g.column_units = int(packed::blocks(p.k, packed::kColumns));
+    g.x_rows = int(std::min<int64_t>(S::kN, ceil_div(gemm.m, 8) * 8));
+    g.tiles_across = int(ceil_div(gemm.m, S::kN));
+    g.unit_pitch = int(ceil_div(g.unit_bytes, 128)) * 128;
+    g.stage_bytes = int(ceil_div(S::kXBytes + S::kWarpgroups * g.unit_pitch, 1024)) * 1024;
+    g.stages = std::min(S::kMostStages, (S::kSharedBytes - S::kStagesAt) / g.stage_bytes);
+    g.vectors = result_vectors(gemm.result), g.epilogue = p.epilogue;
+    divide(context);
+  }
+
+ private:
+  void divide(Context& context) {
+    UnitGemm<T>& g = arguments;
+    const int64_t steps = ceil_div(g.column_units, S::kAlongK);
+    const int64_t tiles = ceil_div(g.row_units, S::kRowUnits) * g.tiles_across;
+    const bool whole = keeps_tiles_whole(tiles, steps, S::kWarpgroups * g.unit_bytes, multiprocessors());
+    const int64_t unit = whole ? steps : 1, units = tiles * steps / unit;
+    blocks = int(std::min<int64_t>(multiprocessors(), units));
+    g.shares = {int(steps), int(units / blocks * unit), int(units % blocks), int(unit)};
+    g.partials = g.wholes = nullptr;
+    constexpr size_t kTileBytes = S::kRows * S::kN * sizeof(float);
+    if (!whole) g.partials = static_cast<float*>(context.allocate(size_t(blocks) * 2 * kTileBytes));
+    if (g.epilogue.asked()) g.wholes = static_cast<float*>(context.allocate(size_t(tiles) * kTileBytes));
+  }
+};
+
+// x in place, or a copy whose rows the TMA can read.
+template <class T>
+BoxOperand<T> rows_of_x(const Gemm<T>& g, Context& context) {
+  BoxOperand<T> x{g.a.data, Major::k, g.m, g.k, g.a.row_stride, 0, 1};
+  if (g.m == 1) x.row_stride = ceil_div(g.k, kPer16Bytes<T>) * kPer16Bytes<T>;
+  if (x.readable()) return x;
+  RowCopies copies;
+  const PackedRows<T> copy = copies.add(g.a.data, g.m, g.k, g.a.row_stride, 1, 0, 1, context);
+  copies.launch({}, context);
+  x.data = copy.data, x.row_stride = copy.row_stride;
+  return x;
+}
+
+template <class S, class T>
+void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>& x, Context& context) {
+  const UnitPlan<S, T> plan(gemm, p, context);
+  const UnitGemm<T>& g = plan.arguments;
+  // Blocks that begin early slow down a long read (parts/overlaps.cuh).
+  const bool overlaps = int64_t{g.row_units} * g.column_units * g.unit_bytes < 32'000'000;
+  const LaunchShape shape{dim3(unsigned(plan.blocks)), dim3(S::kThreads), S::kSharedBytes, overlaps};
+  const TensorMap map = x.map(g.x_rows);
+  switch (p.packed.code) {
+    case Code::int4:
+      launch_units<Code::int4, S>(map, g, shape, context);
+      break;
+    case Code::nf4:
+      launch_units<Code::nf4, S>(map, g, shape, context);
+      break;
+    case Code::e2m1:
+      launch_units<Code::e2m1, S>(map, g, shape, context);
+      break;
+    case Code::int8:
+      launch_units<Code::int8, S>(map, g, shape, context);
+      break;
+    default:
+      launch_units<Code::e4m3, S>(map, g, shape, context);
+  }
+  if (!g.partials && !g.wholes) return;
+  const int64_t tiles = ceil_div(g.row_units, S::kRowUnits) * g.tiles_across;
+  const int64_t blocks = ceil_div(S::kRows / 4 * std::min<int64_t>(S::kN, gemm.m), kAddThreads);
+  launch<packed_add_kernel<S, T>>(
+      "packed_add", {dim3(unsigned(tiles * blocks)), dim3(kAddThreads), 0, true}, context)(g, int(blocks));
+}
+
+// Rows [first, first + count) of a product.
+template <class T>
+Gemm<T> some_rows(Gemm<T> g, int64_t first, int64_t count) {
+  g.m = count;
+  g.a.data += first * g.a.row_stride;
+  g.result.out = static_cast<char*>(g.result.out) + first * g.result.row_stride * g.result.out_bytes();
+  g.result.c = static_cast<const char*>(g.result.c) + first * g.result.c_row_stride * g.result.out_bytes();
+  return g;
+}
+
+template <class T>
+void gemm_units(const Gemm<T>& g, const GemmProblem& p, Context& context) {
+  BoxOperand<T> x = rows_of_x(g, context);
+  if (g.m <= 16) return launch_tiles<PackedTile16>(g, p, x, context);
+  if (g.m <= 32) return launch_tiles<PackedTile32>(g, p, x, context);
+  if (!p.invariant) return launch_tiles<PackedTile64>(g, p, x, context);
+  // Tiles of up to 32 rows of x divide k in the same way.
+  const T* const data = x.data;
+  for (int64_t first = 0; first < g.m; first += 32) {
+    const Gemm<T> rows = some_rows(g, first, std::min<int64_t>(32, g.m - first));
+    GemmProblem q = p;
+    if (q.epilogue.bias)
+      q.epilogue.bias = static_cast<const char*>(q.epilogue.bias) +
+                        first * q.epilogue.bias_row_stride * g.result.out_bytes();
+    x.data = data + first * x.row_stride, x.side = rows.m;
+    launch_tiles<PackedTile32>(rows, q, x, context);
+  }
+}
+
+}  // namespace
+
+void gemm_packed_wgmma(const GemmProblem& p, Context& context) {
+  run_gemm<Half, BFloat16>(p, context, [&](const auto& g, int /* batch: 1 */) { gemm_units(g, p, context); });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
