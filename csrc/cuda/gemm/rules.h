@@ -37,7 +37,8 @@ inline const char* beyond_units(const GemmProblem& p) {
 // packed_wgmma: few rows of x.
 inline const char* beyond_packed_wgmma(const GemmProblem& p) {
   constexpr int64_t kMostRows = 256;
-  if (p.m > kMostRows) return "x has more than 256 rows: then converting codes takes longer than reading them";
+  if (p.m > kMostRows)
+    return "x has more than 256 rows: then converting codes takes longer than reading them";
   const double stages = double((p.n + 63) / 64) * double((p.k + 127) / 128) * 4;
   return stages >= 1 << 30 ? "it counts the units in 32 bits" : beyond_units(p);
 }
@@ -108,6 +109,20 @@ inline bool fuses_along_k(const GemmProblem& p) {
 // split_k: products of 16-bit operands. Its second launch applies the epilogue, and does not depend on
 // layouts.
 inline bool fuses_half(const GemmProblem& p) { return p.type == DType::f16 || p.type == DType::bf16; }
+
+// packed_tiles: many rows of x. The scales and zeros of half a unit have a place of 512 bytes in a stage.
+inline const char* beyond_packed_tiles(const GemmProblem& p) {
+  const PackedWeight& w = p.packed;
+  if (const char* why = beyond_units(p)) return why;
+  if (p.k < 256) return "k is less than 256, the least that blocks share";
+  if (w.by_rows(p.k)) return w.zero == Zero::none ? nullptr : "the zeros serve whole rows";
+  const bool halves = w.group_k < packed::kColumns;
+  if (halves && w.group_n != 1) return "it takes groups of several rows only with 128 columns and more";
+  const int scales = packed::unit_scale_bytes(w, p.k), zeros = packed::unit_zero_bytes(w, p.k);
+  return (scales + 127) / 128 * 128 + zeros > (halves ? 1024 : 512)
+             ? "its stages have no room for so many scales"
+             : nullptr;
+}
 
 // packed_wgmma: its second launch does.
 inline bool fuses_packed(const GemmProblem& p) { return fuses_half(p) && p.alpha == 1.0; }

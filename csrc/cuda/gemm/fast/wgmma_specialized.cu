@@ -20,226 +20,11 @@
 // Hence work is counted in chunks of at least four stages. From 4096 on the tensor cores are busy nearly all
 // the time, and power is the limit (docs/tensor_cores.md).
 #include "cuda/gemm/fast/decode.cuh"
-#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
-#include "cuda/gemm/parts/schedules/chunks.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
-#include "cuda/gemm/parts/storage_element.cuh"
-#include "cuda/gemm/parts/stores/box_rows.cuh"
-#include "cuda/gemm/parts/stores/box_store.cuh"
-#include "cuda/gemm/parts/stores/boxes.cuh"
-#include "cuda/gemm/parts/wgmma_kernel.cuh"
-#include "cuda/gemm/rules.h"
+#include "cuda/gemm/parts/specialized.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
-
-// Block tile (kM, kN), of which each consumer warpgroup computes 64 rows, and the ring of stages. Narrower
-// tiles are slower for their size. They are for products that have too few wide tiles for all
-// multiprocessors, or whose wide tiles leave many multiprocessors idle in the last wave.
-template <int N>
-struct Shape {
-  static constexpr bool kLower = false, kMirrors = false;
-  static constexpr int kM = plans::kSpecializedM, kN = N;
-  static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
-  static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;  // per consumer thread
-  static constexpr int kStageBytes = (kM + kN) * 128, kStages = (192 << 10) / kStageBytes;
-
-  struct Shared {
-    unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
-    StagingBoxes staging[kConsumerWarps];
-    RingBarriers<kStages> ring;
-    BoxBarriers boxes[kConsumerWarps];
-  };
-  static_assert(sizeof(Shared) <= 227 << 10);
-  static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
-};
-
-// LowerShape computes only the tiles of the lower triangle of a symmetric result. MirroredShape also stores
-// each of them a second time, transposed, into the upper triangle.
-template <int N>
-struct LowerShape : Shape<N> {
-  static constexpr bool kLower = true;
-};
-template <int N>
-struct MirroredShape : LowerShape<N> {
-  static constexpr bool kMirrors = true;
-};
-// With 64 x 256 sums too few registers are left for an epilogue whose results are float32 while the operands
-// have 16 bits.
-template <class S>
-inline constexpr bool kMayFinishWide = !kFuses<S> || S::kN < 256;
-
-template <class T>
-struct Arguments {
-  Accumulator<T> alpha, beta;
-  int out_bytes;    // bytes of an element of C
-  bool adds;        // beta is not 0
-  ResultRows rows;  // used where the TMA cannot store C
-  ChunkSchedule<Accumulator<T>> schedule;
-  Epilogue epilogue;  // used by kernels that fuse it
-};
-
-// The TMA descriptors of the operands, of the matrix c that is added times beta, and of the result.
-struct Maps : BoxMaps {
-  TensorMap c, out;
-};
-struct MirroredMaps : Maps {
-  MirroredResult mirrored;
-};
-template <class S>
-using MapsOf = std::conditional_t<S::kMirrors, MirroredMaps, Maps>;
-
-// The place in C of box `index` of a warp's rows of a tile. `bytes` is the size of an element of C.
-template <bool transposed, class S>
-__device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int warp, int index, int bytes) {
-  const int row = tile.row + kWarpRows * warp;
-  const int column = tile.column + index * (transposed ? kBoxBytes / 64 : 128 / bytes);
-  return {transposed ? column : row, transposed ? row : column, tile.batch};
-}
-
-// Whether to skip a tile that the schedule of a triangle has. With tiles of (128, 192) the triangle is
-// divided into squares of 3 x 2 tiles: a square on the diagonal has a tile above the diagonal, and the last
-// squares may have tiles below C's last row.
-template <class S, class T>
-__device__ __forceinline__ bool is_skipped(const TileOrigin<S>& tile, const Arguments<T>& g) {
-  if constexpr (S::kLower && S::kN % S::kM != 0)
-    return tile.column >= tile.row + S::kM || tile.row >= g.rows.m;
-  else
-    return false;
-}
-
-template <class S, class T>
-struct Schedule {
-  const Arguments<T>& g;
-  Parts parts;
-
-  template <class Body>
-  __device__ __forceinline__ void each_part(Body&& body) const {
-    Parts left = parts;
-    Part part;
-    while (left.next(part)) {
-      if constexpr (S::kLower)
-        if (is_skipped(place(part), g)) continue;
-      const int begin = part.first * kChunk;
-      body(part, begin, begin + g.schedule.stages_of(part));
-    }
-  }
-  __device__ __forceinline__ TileOrigin<S> place(const Part& part) const { return {part.tile, g.schedule}; }
-};
-
-// The producer warp fills the ring with the stages of all parts. c goes through the ring, too, after the last
-// stage of a tile: two boxes for each consumer warp at a time.
-template <class S, class Source, bool transposed, class T>
-__device__ __forceinline__ void produce(typename S::Shared& shared, const Maps& maps,
-                                        const Schedule<S, T>& schedule) {
-  const Arguments<T>& g = schedule.g;
-  const bool elected = elect_one();
-  typename Source::template Producer<S> producer(shared.stage[0], shared.ring, maps.x, maps.y);
-  schedule.each_part([&](const Part& part, int begin, int end) {
-    const TileOrigin<S> place = schedule.place(part);
-    producer.fill(maps.origin(place), begin, end, elected);
-    if (!g.adds || part.end != g.schedule.work.steps) return;
-    constexpr int kBoxes = 2 * S::kConsumerWarps;
-    static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
-    FASTGEMM_NO_UNROLL
-    for (int first_box = 0; first_box < S::kN * g.out_bytes / 128; first_box += 2) {
-      producer.fill_next(elected, kBoxes * kBoxBytes, [&](unsigned char* to, Barrier* full) {
-        FASTGEMM_NO_UNROLL
-        for (int i = 0; i < kBoxes; ++i) {
-          const RowsPlace from = place_of_box<transposed>(place, i / 2, first_box + i % 2, g.out_bytes);
-          load_box(to + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
-        }
-      });
-    }
-  });
-}
-
-// The epilogue of a tile: alpha * sums + beta * c. The boxes of c are in the ring from `at` on.
-template <class S, class Boxes, class T>
-__device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Arguments<T>& g, int tile,
-                                            const Accumulator<T> (&sum)[S::kSums], Boxes& boxes,
-                                            RingPosition<S::kStages>& at, int warp) {
-  using Acc = Accumulator<T>;
-  // With alpha = 1 no multiplication is needed, which halves the instructions for 16-bit results. For other
-  // types it would save nothing, because the values have to be moved between registers anyway.
-  if (Boxes::kPerRegister == 2 && !g.adds && g.alpha == Acc(1))
-    return boxes.take(sum, tile, [](Acc x) { return x; });
-  if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
-  const auto next_two = [&] {
-    wait_phase(&shared.ring.full[at.stage], at.phase);
-    return shared.stage[at.stage] + warp * 2 * kBoxBytes;
-  };
-  const auto done = [&] {
-    fence_async_shared();  // an arrival alone does not wait for the loads of c
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(&shared.ring.empty[at.stage]);
-    at.advance();
-  };
-  boxes.take(sum, tile, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
-}
-
-template <class S, class Source, class Out, bool transposed, class T>
-__device__ __forceinline__ void consume(typename S::Shared& shared, const MapsOf<S>& maps,
-                                        const Schedule<S, T>& schedule, int warp) {
-  const Arguments<T>& g = schedule.g;
-  const auto place_of = [&](int tile) {
-    return place_of_box<transposed>(TileOrigin<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
-  };
-  const auto store = [&] {
-    if constexpr (S::kMirrors)
-      return MirroredStore(shared.staging[warp], &maps.out, maps.mirrored);
-    else
-      return BoxStore(shared.staging[warp], shared.boxes[warp], g.rows.data ? nullptr : &maps.out);
-  }();
-  HeldBoxes<Box<Out, typename Source::Products::Rows, transposed>, S::kSums, decltype(place_of),
-            std::remove_const_t<decltype(store)>>
-      boxes(store, place_of);
-  typename Source::template Consumer<S> consumer(shared.ring, shared.stage[0], warp);
-  const auto store_held = [&](int i) {
-    if (i < boxes.kHeld) boxes.store(i);
-  };
-  multiply_parts<Source, S::kSums, kChunk>(consumer, schedule, store_held, [&](auto& sum, const Part& part) {
-    if (!finishes<S>(g.schedule, sum, part, warp / 4)) return;
-    if constexpr (kFuses<S>) finish_strip<32, Out>(g.epilogue, schedule.place(part).column, g.rows.n, sum);
-    finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
-  });
-  boxes.store_all();
-  wait_stores_read<0>();
-}
-
-// Stores the boxes of every kRowStorers-th consumer warp where the TMA cannot store them.
-inline constexpr int kRowStorers = 3;
-template <class S, class Out, bool transposed, class T>
-__device__ __forceinline__ void store_boxes(typename S::Shared& shared, const Schedule<S, T>& schedule,
-                                            int first_warp) {
-  const Arguments<T>& g = schedule.g;
-  constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
-  constexpr bool kOdd = kBoxes % 2 != 0;
-  uint32_t phase = 0;  // with kOdd: how many boxes were stored for each warp
-  schedule.each_part([&](const Part& part, int, int) {
-    if (part.end != g.schedule.work.steps) return;
-    const TileOrigin<S> tile = schedule.place(part);
-    FASTGEMM_NO_UNROLL
-    for (int index = 0; index < kBoxes; ++index) {
-      const int turn = kOdd ? int(phase % 2) : index % 2;
-      FASTGEMM_NO_UNROLL
-      for (int warp = first_warp; warp < S::kConsumerWarps; warp += kRowStorers) {
-        BoxBarriers& barriers = shared.boxes[warp];
-        wait_phase(&barriers.full[turn], kOdd ? phase / 2 % 2 : phase);
-        store_rows<Out, BoxShape<Out, transposed>>(
-            shared.staging[warp].box[turn], g.rows,
-            place_of_box<transposed>(tile, warp, index, int(sizeof(Out))));
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(&barriers.empty[turn]);
-      }
-      if (kOdd)
-        ++phase;
-      else if (turn == 1)
-        phase ^= 1;
-    }
-  });
-}
 
 template <class S, class T, Major a_major, Major b_major, bool transposed>
 __global__ void __launch_bounds__(S::kThreads, 1)
@@ -262,7 +47,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   __syncthreads();
   launch_dependents();
   const int warp = warp_index();
-  const Schedule<S, StorageElement<T>> schedule{g, {g.schedule.work, int(blockIdx.x), int(gridDim.x)}};
+  const PersistentSchedule<S, StorageElement<T>> schedule{g,
+                                                          {g.schedule.work, int(blockIdx.x), int(gridDim.x)}};
   const auto with_result = [&](auto&& body) {
     if constexpr (Result<T>::kMayBeWide && !S::kMirrors && kMayFinishWide<S>) {
       if (g.out_bytes == 4) return body.template operator()<float>();
@@ -272,12 +58,22 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (warp < S::kConsumerWarps) {
     claim_registers<232>();
     grid_dependency_wait();
-    with_result([&]<class Out>() { consume<S, Source, Out, transposed>(*shared, maps, schedule, warp); });
+    with_result([&]<class Out>() {
+      const auto consumer = [&] {
+        return typename Source::template Consumer<S>(shared->ring, shared->stage[0], warp);
+      };
+      consume<S, Source, Out, transposed>(*shared, consumer, maps, schedule, warp, [](auto&&...) {});
+    });
     return;
   }
   release_registers<40>();
   grid_dependency_wait();
-  if (warp == S::kConsumerWarps) return produce<S, Source, transposed>(*shared, maps, schedule);
+  if (warp == S::kConsumerWarps) {
+    const auto producer = [&] {
+      return typename Source::template Producer<S>(shared->stage[0], shared->ring, maps.x, maps.y);
+    };
+    return produce<S, transposed>(producer, maps, schedule);
+  }
   if (S::kMirrors || g.rows.data == nullptr) return;
   with_result(
       [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, schedule, warp - S::kConsumerWarps - 1); });

@@ -1,5 +1,5 @@
-// A packed weight as a matrix (core/dequantize.h). A block brings one unit to shared memory and writes its 64 rows of
-// 128 numbers. Threads beside each other write beside each other in a row.
+// A packed weight as a matrix (core/dequantize.h). A block brings one unit to shared memory and writes its 64
+// rows of 128 numbers. Threads beside each other write beside each other in a row.
 #include "core/dequantize.h"
 #include "core/min_max.h"
 #include "cuda/device/launch.cuh"
@@ -9,7 +9,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kThreads = 256;  // as many as there are codes of 8 bits
+constexpr int kThreads = 256;                                 // as many as there are codes of 8 bits
 constexpr int kMostBytes = packed::kRows * packed::kColumns;  // of the codes of a unit
 
 template <class T>
@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(kThreads) dequantize_kernel(const __grid_const
   const PackedWeight& w = g.packed;
   const int64_t column_units = packed::blocks(g.k, packed::kColumns);
   const int64_t unit_row = blockIdx.x / column_units, unit_column = blockIdx.x % column_units;
-  const auto* unit = static_cast<const unsigned char*>(g.codes) + int64_t(blockIdx.x) * packed::unit_bytes(w, g.k);
+  const auto* unit =
+      static_cast<const unsigned char*>(g.codes) + int64_t(blockIdx.x) * packed::unit_bytes(w, g.k);
   numbers_of[threadIdx.x] = packed::decode(w.code, threadIdx.x);
   for (int i = int(threadIdx.x) * 16; i < packed::unit_code_bytes(w); i += kThreads * 16)
     bytes[i / 16] = load_vector<Unit>(unit + i);

@@ -1,14 +1,19 @@
-// Level 6 for weights of 4 and 8 bits and few rows of x, on Hopper: reading the codes takes most of the time. What
-// changes from `skinny`:
-//   - the large operand is read as units of codes (core/packed_weight.h), each by one bulk copy. Threads convert codes
-//     to the fragments that wgmma takes from registers (packed/fragments.cuh), while the batch before is multiplied;
-//   - scales are applied to float32 sums, a group of k at a time: codes are exact in 16 bits, and so nothing is rounded
-//     before the result. Weights are scaled, and rounded to the type of x, only in groups of 16 columns and where zeros
-//     are added to scaled codes (packed/packed_wgmma.cuh, Scaled);
-//   - up to 32 rows of x the four warpgroups of a block share k, and add their sums in shared memory: tiles have 64
-//     rows of the weight, and their partial sums are small. With more rows x is large, and a tile has 256 rows of the
-//     weight, which all read the same x;
-//   - blocks compute whole tiles if that keeps enough multiprocessors reading, else equal shares of k. A second
+// Level 6 for weights of 4 and 8 bits and few rows of x, on Hopper: reading the codes takes most of the time.
+// What changes from `skinny`:
+//   - the large operand is read as units of codes (core/packed_weight.h), each by one bulk copy. Threads
+//   convert codes
+//     to the fragments that wgmma takes from registers (packed/fragments.cuh), while the batch before is
+//     multiplied;
+//   - scales are applied to float32 sums, a group of k at a time: codes are exact in 16 bits, and so nothing
+//   is rounded
+//     before the result. Weights are scaled, and rounded to the type of x, only in groups of 16 columns and
+//     where zeros are added to scaled codes (packed/packed_wgmma.cuh, Scaled);
+//   - up to 32 rows of x the four warpgroups of a block share k, and add their sums in shared memory: tiles
+//   have 64
+//     rows of the weight, and their partial sums are small. With more rows x is large, and a tile has 256
+//     rows of the weight, which all read the same x;
+//   - blocks compute whole tiles if that keeps enough multiprocessors reading, else equal shares of k. A
+//   second
 //     kernel adds partial sums in the order of k. It also has the code of epilogues.
 //
 // docs/quantized.md shows its times.
@@ -28,10 +33,11 @@ namespace {
 
 constexpr int kAddThreads = 256;
 
-// The second kernel: adds the partial sums of shared tiles, and applies an epilogue to all tiles. A thread has four rows
-// of the weight and one row of x.
+// The second kernel: adds the partial sums of shared tiles, and applies an epilogue to all tiles. A thread
+// has four rows of the weight and one row of x.
 template <class S, class T>
-__global__ void __launch_bounds__(kAddThreads) packed_add_kernel(const __grid_constant__ UnitGemm<T> g, int blocks) {
+__global__ void __launch_bounds__(kAddThreads)
+    packed_add_kernel(const __grid_constant__ UnitGemm<T> g, int blocks) {
   constexpr int kVectors = S::kRows / 4;
   const int tile = int(blockIdx.x) / blocks, i = int(blockIdx.x) % blocks * kAddThreads + int(threadIdx.x);
   const int row = i % kVectors * 4, column = i / kVectors, begin = tile * g.shares.steps;
@@ -56,8 +62,9 @@ __global__ void __launch_bounds__(kAddThreads) packed_add_kernel(const __grid_co
   store_results<true>(g, weight_row, x_row, sum);
 }
 
-// Whether blocks should compute whole tiles, by the stages that the busiest one reads. A block that reads alone has at
-// most twice its share of the bandwidth of memory. Partial sums and a second kernel take as long as 56 KB of units.
+// Whether blocks should compute whole tiles, by the stages that the busiest one reads. A block that reads
+// alone has at most twice its share of the bandwidth of memory. Partial sums and a second kernel take as long
+// as 56 KB of units.
 bool keeps_tiles_whole(int64_t tiles, int64_t steps, int64_t step_bytes, int blocks) {
   constexpr double kMostOfShare = 2, kOfSecondKernel = 56e3;
   const double share = std::max(double(std::min<int64_t>(tiles, blocks)) / blocks, 1 / kMostOfShare);
@@ -69,7 +76,8 @@ template <class T>
 Scaled scaled_of(const PackedWeight& w, int64_t k) {
   const bool by_rows = w.by_rows(k);
   if (w.zero == Zero::added || (!by_rows && w.group_k == 16)) return Scaled::weights;
-  return w.zero == Zero::subtracted || (!by_rows && w.group_k < packed::kColumns) ? Scaled::pairs : Scaled::units;
+  return w.zero == Zero::subtracted || (!by_rows && w.group_k < packed::kColumns) ? Scaled::pairs
+                                                                                  : Scaled::units;
 }
 
 // Whether all scales of this type, up to the range of T, are exact in T.
@@ -159,8 +167,8 @@ void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>
   if (!g.partials && !g.wholes) return;
   const int64_t tiles = ceil_div(g.row_units, S::kRowUnits) * g.tiles_across;
   const int64_t blocks = ceil_div(S::kRows / 4 * std::min<int64_t>(S::kN, gemm.m), kAddThreads);
-  launch<packed_add_kernel<S, T>>(
-      "packed_add", {dim3(unsigned(tiles * blocks)), dim3(kAddThreads), 0, true}, context)(g, int(blocks));
+  launch<packed_add_kernel<S, T>>("packed_add", {dim3(unsigned(tiles * blocks)), dim3(kAddThreads), 0, true},
+                                  context)(g, int(blocks));
 }
 
 // Rows [first, first + count) of a product.

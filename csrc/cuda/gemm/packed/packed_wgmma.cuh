@@ -1,11 +1,13 @@
-// The kernel of packed_wgmma.cu: what its launcher and its instances share. Contract: a block computes equal shares of
-// the stages of all tiles (parts/schedules/shares.cuh); a tile has S::kRows rows of the weight and S::kN rows of x.
+// The kernel of packed_wgmma.cu: what its launcher and its instances share. Contract: a block computes equal
+// shares of the stages of all tiles (parts/schedules/shares.cuh); a tile has S::kRows rows of the weight and
+// S::kN rows of x.
 //
 //   stage    S::kAlongK tiles of x, (kN, 128) each | four units of the weight
 //   producer    one warp asks for them; the other three of its warpgroup give their registers away
 //   consumers   four warpgroups, a unit each: below each other, or along k, and then their sums are added
 //
-// It is no instance of run_wgmma(), because its stages have as many bytes as a unit has, which depends on the scales.
+// It is no instance of run_wgmma(), because its stages have as many bytes as a unit has, which depends on the
+// scales.
 #pragma once
 
 #include "cuda/gemm/packed/fragments.cuh"
@@ -19,15 +21,17 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 template <int COLUMNS, int ALONG_K>
 struct PackedTile {
-  static constexpr int kWarpgroups = 4, kConsumerThreads = 128 * kWarpgroups, kThreads = kConsumerThreads + 128;
+  static constexpr int kWarpgroups = 4, kConsumerThreads = 128 * kWarpgroups,
+                       kThreads = kConsumerThreads + 128;
   static constexpr int kN = COLUMNS, kAlongK = ALONG_K;
   static constexpr int kRowUnits = kWarpgroups / kAlongK, kRows = packed::kRows * kRowUnits;
-  static constexpr int kBoxBytes = kN * 128;           // of x: 64 columns
+  static constexpr int kBoxBytes = kN * 128;  // of x: 64 columns
   static constexpr int kXBytes = 2 * kAlongK * kBoxBytes;
-  // 80 KB of the weight in flight are enough. With more stages the multiprocessors near to memory take more than
-  // their share of its bandwidth, and the others end late.
+  // 80 KB of the weight in flight are enough. With more stages the multiprocessors near to memory take more
+  // than their share of its bandwidth, and the others end late.
   static constexpr int kMostStages = 4;
-  // Sums on their way out: columns of 64 rows, kPass at a time. The padding keeps rows of fragments in different banks.
+  // Sums on their way out: columns of 64 rows, kPass at a time. The padding keeps rows of fragments in
+  // different banks.
   static constexpr int kPass = kN < 32 ? kN : 32, kPitch = packed::kRows + 4;
 
   struct Shared {
@@ -39,8 +43,8 @@ struct PackedTile {
   static_assert(kXBytes + kWarpgroups * 14 * 1024 <= kMostStageBytes, "two stages at least");
 };
 
-// Where the scales are applied: to the float32 sums of a unit, to those of two steps (a group of 32 or more columns), or
-// to the weights before they are multiplied, rounded to the type of x.
+// Where the scales are applied: to the float32 sums of a unit, to those of two steps (a group of 32 or more
+// columns), or to the weights before they are multiplied, rounded to the type of x.
 enum class Scaled { units, pairs, weights };
 
 struct UnitArguments {
@@ -76,11 +80,11 @@ __device__ __forceinline__ void advance_ring(int& stage, uint32_t& phase, int st
   if (++stage == stages) stage = 0, phase ^= 1;
 }
 
-// The producer warp. Units beyond the weight are replaced by its last ones: their rows are not stored, and beyond k x
-// is zero.
+// The producer warp. Units beyond the weight are replaced by its last ones: their rows are not stored, and
+// beyond k x is zero.
 template <class S>
-__device__ __forceinline__ void produce_units(typename S::Shared& shared, unsigned char* stages, const TensorMap& x,
-                                              const UnitArguments& g) {
+__device__ __forceinline__ void produce_units(typename S::Shared& shared, unsigned char* stages,
+                                              const TensorMap& x, const UnitArguments& g) {
   const bool elected = elect_one();
   int stage = 0, requested = 0;
   uint32_t phase = 1;
@@ -101,8 +105,8 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
           const int row = min(place.row_unit + i / S::kAlongK, g.row_units - 1);
           const int column = min(step * S::kAlongK + i % S::kAlongK, g.column_units - 1);
           load_bytes_evict_first(to + S::kXBytes + i * g.unit_pitch,
-                                 g.units + (int64_t(row) * g.column_units + column) * g.unit_bytes, g.unit_bytes,
-                                 full);
+                                 g.units + (int64_t(row) * g.column_units + column) * g.unit_bytes,
+                                 g.unit_bytes, full);
         }
         FASTGEMM_UNROLL
         for (int i = 0; i < 2 * S::kAlongK; ++i)
@@ -114,8 +118,8 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
   if (requested <= g.stages) meet();
 }
 
-// A warpgroup that multiplies units. Its products and conversions overlap: while a batch of k16 steps is multiplied, the
-// next one is converted into the other set of registers.
+// A warpgroup that multiplies units. Its products and conversions overlap: while a batch of k16 steps is
+// multiplied, the next one is converted into the other set of registers.
 template <class S, class T, Code code, Scaled scaled>
 class UnitConsumer {
  public:
@@ -151,7 +155,7 @@ class UnitConsumer {
         if constexpr (kReadsAhead) codes.load(0, kUnrolled, unit + begin * kStepBytes, thread_);
         FASTGEMM_UNROLL
         for (int i = 0; i < kUnrolled; i += kBatch) {
-          uint32_t(&a)[kBatch][4] = registers[i / kBatch % 2];
+          uint32_t (&a)[kBatch][4] = registers[i / kBatch % 2];
           wgmma_wait<1>();  // the products that read them
           if (!kPromotes && i == kBatch && begin == 0) release(before);
           if constexpr (!kReadsAhead) codes.load(i, kBatch, unit + begin * kStepBytes, thread_);
@@ -176,7 +180,8 @@ class UnitConsumer {
           wgmma_fence(acc, a);
           FASTGEMM_UNROLL
           for (int j = 0; j < kBatch; ++j)
-            wgmma<T>(acc, a[j], x.at(begin / 4 * S::kBoxBytes + (i + j) / 4 * S::kBoxBytes + X::step((i + j) % 4)),
+            wgmma<T>(acc, a[j],
+                     x.at(begin / 4 * S::kBoxBytes + (i + j) / 4 * S::kBoxBytes + X::step((i + j) % 4)),
                      !kPromotes || j > 0 || (scaled == Scaled::units && i > 0));
           wgmma_commit();
         }
@@ -299,8 +304,8 @@ __device__ __forceinline__ void store_results(const UnitGemm<T>& g, int row, int
   });
 }
 
-// Where the sums of a tile lie that a second kernel stores: those of the first block or of a later one that shares the
-// tile, or those of a tile that no blocks share. [column of the tile][row].
+// Where the sums of a tile lie that a second kernel stores: those of the first block or of a later one that
+// shares the tile, or those of a tile that no blocks share. [column of the tile][row].
 template <class S>
 __device__ __forceinline__ float* share_of(const UnitArguments& g, int block, bool begins_tile) {
   return g.partials + (int64_t{block} * 2 + begins_tile) * (S::kN * S::kRows);
@@ -345,7 +350,8 @@ __device__ __forceinline__ void store_sums(typename S::Shared& shared, const Uni
       }
       if (place.column + pass + column >= g.gemm.m) break;
       if (stores)
-        store_results<false>(g, (place.row_unit + row_unit) * packed::kRows + row, place.column + pass + column, v);
+        store_results<false>(g, (place.row_unit + row_unit) * packed::kRows + row,
+                             place.column + pass + column, v);
       else
         store_vector(to + (pass + column) * S::kRows + row_unit * packed::kRows + row, v);
     }
@@ -392,7 +398,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   UnitConsumer<S, T, code, scaled> consumer(shared, stages, g, warpgroup);
   g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
     const PackedPlace<S> place(part.tile, g);
-    const int row = (place.row_unit + warpgroup / S::kAlongK) * packed::kRows + warp % 4 * 16 + int(threadIdx.x) % 32 / 4;
+    const int row =
+        (place.row_unit + warpgroup / S::kAlongK) * packed::kRows + warp % 4 * 16 + int(threadIdx.x) % 32 / 4;
     float sum[S::kN / 2];
     consumer.multiply(sum, row, part.first, part.end);
     store_sums<S>(shared, g, sum, part, warpgroup);
@@ -420,14 +427,15 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
   }
 }
 
-#define FASTGEMM_PACKED_INSTANCE(keyword, code, S, T) \
-  keyword template void launch_units<Code::code, S>(const TensorMap&, const UnitGemm<T>&, const LaunchShape&, Context&);
-#define FASTGEMM_PACKED_INSTANCES(keyword, code)                    \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, Half)       \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, Half)       \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, Half)       \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, BFloat16)   \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, BFloat16)   \
+#define FASTGEMM_PACKED_INSTANCE(keyword, code, S, T)                                     \
+  keyword template void launch_units<Code::code, S>(const TensorMap&, const UnitGemm<T>&, \
+                                                    const LaunchShape&, Context&);
+#define FASTGEMM_PACKED_INSTANCES(keyword, code)                  \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, Half)     \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, Half)     \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, Half)     \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, BFloat16) \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, BFloat16) \
   FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, BFloat16)
 
 }  // namespace fastgemm::FASTGEMM_TARGET

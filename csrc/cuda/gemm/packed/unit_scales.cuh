@@ -1,6 +1,6 @@
-// Scales and zeros of a unit (core/packed_weight.h) as a thread of wgmma needs them. Contract: a thread owns rows r
-// and r + 8 of the unit; UnitScales::scales() and zeros() read both values of a group of columns at once, and
-// of_rows() those of a scale that serves whole rows.
+// Scales and zeros of a unit (core/packed_weight.h) as a thread of wgmma needs them. Contract: a thread owns
+// rows r and r + 8 of the unit; UnitScales::scales() and zeros() read both values of a group of columns at
+// once, and of_rows() those of a scale that serves whole rows.
 #pragma once
 
 #include "core/packed_weight.h"
@@ -14,8 +14,8 @@ struct RowPair {
   float first, second;
 };
 
-// Element i of an array of scales, in a few bit operations; packed::scale_at() is the definition. All threads of a
-// block have the same type.
+// Element i of an array of scales, in a few bit operations; packed::scale_at() is the definition. All threads
+// of a block have the same type.
 __device__ __forceinline__ float read_scale(ScaleType type, const unsigned char* scales, int i) {
   switch (type) {
     case ScaleType::f32:
@@ -40,8 +40,8 @@ __device__ __forceinline__ float read_scale(ScaleType type, const unsigned char*
 struct UnitScales {
   ScaleType type;
   Zero zero;
-  bool by_rows;  // none are in the unit
-  bool shared;   // one scale for all rows of the unit
+  bool by_rows;          // none are in the unit
+  bool shared;           // one scale for all rows of the unit
   int at, zeros_at;      // byte offsets in the unit
   int steps, log_steps;  // k16 steps in a group; 8 and 3 if the group is a unit or more
 
@@ -54,7 +54,10 @@ struct UnitScales {
         at(packed::unit_code_bytes(w)),
         zeros_at(at + packed::unit_scale_bytes(w, k)),
         steps(by_rows || w.group_k >= packed::kColumns ? 8 : int(w.group_k) / 16),
-        log_steps(steps == 8 ? 3 : steps == 4 ? 2 : steps == 2 ? 1 : 0) {}
+        log_steps(steps == 8   ? 3
+                  : steps == 4 ? 2
+                  : steps == 2 ? 1
+                               : 0) {}
 
   // The index of the scale of row r for the group of k16 step `step`, and how far that of row r + 8 is.
   __device__ __forceinline__ int index(int thread, int step) const {

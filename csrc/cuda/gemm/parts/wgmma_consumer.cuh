@@ -88,8 +88,10 @@ class WgmmaConsumer {
  public:
   RingPosition<STAGES> at{0, 0};
 
-  __device__ __forceinline__ WgmmaConsumer(RingBarriers<STAGES>& ring, const unsigned char* stages, int warp)
-      : ring_(ring), products_(stages, warp), leader_(threadIdx.x % 32 == 0) {}
+  template <class... More>
+  __device__ __forceinline__ WgmmaConsumer(RingBarriers<STAGES>& ring, const unsigned char* stages, int warp,
+                                           const More&... more)
+      : ring_(ring), products_(stages, warp, more...), leader_(threadIdx.x % 32 == 0) {}
 
   // Sets sum to the product of the next stage, or with `accumulate` adds it to sum. meanwhile() runs while
   // the tensor cores work.

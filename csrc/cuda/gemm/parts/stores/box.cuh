@@ -23,10 +23,13 @@ inline constexpr int kWarpRows = 16, kBoxBytes = kWarpRows * 128;
 inline constexpr int kBoxRegisters = kBoxBytes / 32 / 4;  // per lane
 
 // The shape of a box of elements of Out, 2 or 4 bytes each: (16, 128 bytes) of C, or transposed (32, 64
-// bytes).
+// bytes) or (64, 32 bytes).
+__host__ __device__ constexpr Swizzle box_swizzle(bool transposed, int element_bytes) {
+  return !transposed ? Swizzle::bytes128 : element_bytes == 4 ? Swizzle::bytes64 : Swizzle::bytes32;
+}
 template <class Out, bool transposed>
 struct BoxShape {
-  static constexpr Swizzle kSwizzle = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
+  static constexpr Swizzle kSwizzle = box_swizzle(transposed, sizeof(Out));
   static constexpr int kColumns = int(kSwizzle) / int(sizeof(Out)), kRows = kBoxBytes / int(kSwizzle);
   static_assert(!transposed || kColumns == kWarpRows);
 };
@@ -44,7 +47,7 @@ struct Box {
   static constexpr int kPieces = kBoxRegisters / 4, kPerRegister = 4 / int(sizeof(Out));
   static constexpr int kSums = kBoxRegisters * kPerRegister;  // per lane
   using Shape = BoxShape<Out, transposed>;
-  static_assert(kPerRegister == 1 || (std::is_same_v<Rows, InOrder> && !transposed));
+  static_assert(kPerRegister == 1 || std::is_same_v<Rows, InOrder>);
   uint32_t bits[kPieces][4];
 
   // Sets each element of the box to of(sum, held). held() returns the element that the box holds at that
@@ -71,7 +74,7 @@ struct Box {
     FASTGEMM_UNROLL
     for (int i = 0; i < kPieces; ++i) {
       if constexpr (kPerRegister == 2) {
-        store_matrices(box + offset_of_rows(i), bits[i]);
+        store_matrices<4, transposed>(box + offset_of_rows(i), bits[i]);
       } else {
         FASTGEMM_UNROLL
         for (int j = 0; j < 2; ++j)
@@ -84,7 +87,7 @@ struct Box {
     FASTGEMM_UNROLL
     for (int i = 0; i < kPieces; ++i) {
       if constexpr (kPerRegister == 2) {
-        load_matrices(bits[i], box + offset_of_rows(i));
+        load_matrices<4, transposed>(bits[i], box + offset_of_rows(i));
       } else {
         FASTGEMM_UNROLL
         for (int j = 0; j < 2; ++j) {
@@ -99,6 +102,8 @@ struct Box {
   // The offset of this lane's row in the four 8 x 8 matrices of piece i.
   __device__ __forceinline__ static uint32_t offset_of_rows(int i) {
     const int lane = fresh_lane();
+    if constexpr (transposed)  // two matrices side by side, two below: 16 of the sums' columns
+      return offset_of((lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16, i * 16 * 32);
     return offset_of(lane % 16 * 128 + lane / 16 * 16, i * 32);
   }
   // Which registers of a piece are neighbours in a row of the box, and the offset of such a pair.

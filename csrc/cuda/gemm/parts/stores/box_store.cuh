@@ -68,15 +68,15 @@ class BoxStore {
   uint32_t phase_ = 1;  // a new box counts as empty; with `odd`: 1 + the number of boxes stored
 };
 
-// A tile on its way to C; a lane has R of its sums. The last four boxes (all boxes of 16-bit results, half of
-// others) are held in 64 registers until they are stored between products. place_of(tile) is evaluated only
-// then where all boxes are held, because its divisions would delay the next tile's first products. Store is
-// BoxStore or MirroredStore.
-template <class B, int R, class PlaceOf, class Store = BoxStore>
+// A tile on its way to C; a lane has R of its sums. The last HELD boxes are held in 16 registers each until
+// they are stored between products. Four are all boxes of 16-bit results, and half of others. place_of(tile)
+// is evaluated only then where all boxes are held, because its divisions would delay the next tile's first
+// products. Store is BoxStore or MirroredStore.
+template <class B, int R, class PlaceOf, class Store = BoxStore, int HELD = 4>
 class HeldBoxes {
  public:
   static constexpr int kPerRegister = B::kPerRegister;
-  static constexpr int kBoxes = R / B::kSums, kHeld = kBoxes < 4 ? kBoxes : 4;
+  static constexpr int kBoxes = R / B::kSums, kHeld = kBoxes < HELD ? kBoxes : HELD;
 
   __device__ __forceinline__ HeldBoxes(const Store& store, const PlaceOf& place_of)
       : store_(store), place_of_(place_of) {}

@@ -11,6 +11,7 @@
 
 #include "cuda/device/tma.cuh"
 #include "cuda/gemm/parts/sources/row_copies.cuh"
+#include "cuda/gemm/parts/stores/box.cuh"
 #include "cuda/gemm/parts/stores/mirrored_store.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -43,7 +44,7 @@ struct Boxes {
   TensorMap map(const Gemm<T>& g, int batch, bool transposed) const {
     const int bytes = g.result.out_bytes();
     const int64_t plane = batch == 1 ? g.m * row_stride : batch_stride;
-    const Swizzle width = transposed ? Swizzle::bytes64 : Swizzle::bytes128;
+    const Swizzle width = box_swizzle(transposed, bytes);
     return make_tensor_map({data, bytes, g.n, g.m, batch, row_stride * bytes, plane * bytes,
                             int(width) / bytes, kBoxBytes / int(width), width});
   }

@@ -1,0 +1,3 @@
+#include "cuda/gemm/packed/packed_tiles.cuh"
+
+template struct fastgemm::FASTGEMM_TARGET::PackedTiles<fastgemm::Code::int4>;
