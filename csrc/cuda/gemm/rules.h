@@ -43,6 +43,24 @@ inline const char* beyond_packed_wgmma(const GemmProblem& p) {
   return stages >= 1 << 30 ? "it counts the units in 32 bits" : beyond_units(p);
 }
 
+// packed_mma: a stage has room for 256 bytes of scales and zeros of 16 rows, and has 128 columns of 4-bit
+// codes or 64 of 8-bit ones.
+inline const char* beyond_packed_mma(const GemmProblem& p) {
+  const PackedWeight& w = p.packed;
+  if (const char* why = beyond_units(p)) return why;
+  if (w.zero == Zero::subtracted && w.code != Code::int4 && w.code != Code::int8)
+    return "it subtracts zeros from integer codes only";
+  if (w.zero == Zero::added && w.code == Code::nf4)
+    return "numbers of nf4 with added zeros would be rounded twice";
+  const int64_t columns = bits_of(w.code) == 4 ? 128 : 64, groups = std::max<int64_t>(columns / w.group_k, 1);
+  if (!w.by_rows(p.k) && w.group_n == 1 && groups * 16 * (size_of(w.scale) + packed::zero_size(w)) > 256)
+    return "scales and zeros of 16 rows and 128 columns (8-bit codes: 64) take more than 256 bytes";
+  const auto tiles = [](int64_t extent, int tile) { return double((extent + tile - 1) / tile); };
+  if (tiles(p.m, p.m > 64 ? 128 : 64) * tiles(p.n, 64) * tiles(p.k, 64) >= 1 << 30)
+    return "the stages of all tiles are 2^30 or more, and it counts them in 32 bits";
+  return nullptr;
+}
+
 inline const char* beyond_small_tile(const GemmProblem& p) {
   constexpr int64_t kMostColumns = 64 * 65535;  // gridDim.y
   if (by_rows(p).n > kMostColumns)
@@ -115,6 +133,7 @@ inline const char* beyond_packed_tiles(const GemmProblem& p) {
   const PackedWeight& w = p.packed;
   if (const char* why = beyond_units(p)) return why;
   if (p.k < 256) return "k is less than 256, the least that blocks share";
+  if (w.code == Code::nf4) return "numbers of nf4 would be rounded twice";
   if (w.by_rows(p.k)) return w.zero == Zero::none ? nullptr : "the zeros serve whole rows";
   const bool halves = w.group_k < packed::kColumns;
   if (halves && w.group_n != 1) return "it takes groups of several rows only with 128 columns and more";

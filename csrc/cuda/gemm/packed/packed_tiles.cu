@@ -14,7 +14,6 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 extern template struct PackedTiles<Code::int4>;
-extern template struct PackedTiles<Code::nf4>;
 extern template struct PackedTiles<Code::e2m1>;
 extern template struct PackedTiles<Code::int8>;
 extern template struct PackedTiles<Code::e4m3>;
@@ -23,8 +22,6 @@ void gemm_packed_tiles(const GemmProblem& p, Context& context) {
   switch (p.packed.code) {
     case Code::int4:
       return PackedTiles<Code::int4>::run(p, context);
-    case Code::nf4:
-      return PackedTiles<Code::nf4>::run(p, context);
     case Code::e2m1:
       return PackedTiles<Code::e2m1>::run(p, context);
     case Code::int8:

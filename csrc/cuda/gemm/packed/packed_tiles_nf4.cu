@@ -1,3 +1,0 @@
-#include "cuda/gemm/packed/packed_tiles.cuh"
-
-template struct fastgemm::FASTGEMM_TARGET::PackedTiles<fastgemm::Code::nf4>;
