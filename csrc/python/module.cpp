@@ -22,6 +22,7 @@
 #include "core/interrupt.h"
 #include "core/nearest.h"
 #include "core/select.h"
+#include "core/simulator.h"
 #include "core/tuning.h"
 #include "cpu/peak/peak.h"
 #include "library/rows.h"
@@ -280,6 +281,7 @@ NB_MODULE(_introspect, m) {
       nb::arg("dtype"), nb::arg("threads"), nb::arg("seconds") = 0.05,
       nb::call_guard<nb::gil_scoped_release>(),
       "Multiply-add operations per second of the CPU in a dtype; 0 where it is not measured.");
+  m.def("simulating", &simulating, "Whether ops on CPU tensors run simulated CUDA kernels in this thread.");
   m.def("cuda_device", &cuda_device);
   m.def("product_kernels", &product_kernels,
         "The kernels for product types that are not element types (such as u8i8), by the name of the type.");

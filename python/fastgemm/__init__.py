@@ -32,6 +32,7 @@ from ._tracing.flops import register as _register_flop_formulas
 from ._tracing.functorch import register as _register_transforms
 from .distributed import register_on_import as _register_sharding_rules
 from .ops import add, add_, gemm, matmul, transpose
+from .quantized import QuantizedWeight, quantize_weight
 from .table import KernelInfo, build_info, kernels
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __version__: str = _introspect.build_info()["version"]
 __all__ = [
     "KernelInfo",
+    "QuantizedWeight",
     "Report",
     "Routed",
     "Tuning",
@@ -60,6 +62,7 @@ __all__ = [
     "matmul",
     "nn",
     "patch",
+    "quantize_weight",
     "simulate",
     "transpose",
     "tune",

@@ -1,0 +1,131 @@
+"""What torch's functions do with a QuantizedWeight.
+
+``__torch_function__`` sees products, which become calls of product.py, and what would ask for a gradient. All
+else goes on to torch, and reaches ``__torch_dispatch__`` as ops: copies, transposes, and ops that are
+refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from .weight import QuantizedWeight
+
+aten = torch.ops.aten
+
+
+def _weight(x: Any) -> bool:
+    from .weight import QuantizedWeight
+
+    return isinstance(x, QuantizedWeight)
+
+
+def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``__torch_function__``."""
+    from .. import _ops, ops
+    from .._nn.linear import linear as layer
+    from . import product
+
+    if func is functional.linear:
+        return product.functional_linear(*args, **kwargs)
+    if func in (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm):
+        return product.matmul(*args, **kwargs)
+    if func is Tensor.__rmatmul__:
+        return product.matmul(args[1], args[0])
+    if func is ops.matmul:
+        return product.matmul(*args, **kwargs)
+    if func is _ops.linear.linear:
+        return product.called("linear", *args, **kwargs)
+    if func is layer:
+        return product.called("nn.linear", *args, **kwargs)
+    if func in (Tensor.requires_grad_, Tensor.requires_grad.__set__):  # type: ignore[attr-defined]
+        refuse_gradient(*args[1:], **kwargs)
+    with torch._C.DisableTorchFunctionSubclass():
+        return func(*args, **kwargs)
+
+
+def refuse_gradient(requires_grad: bool = True) -> None:
+    """Raises RuntimeError if a weight shall require a gradient."""
+    if requires_grad:
+        raise RuntimeError(
+            "fastgemm: no gradient reaches a QuantizedWeight; make parameters of it with requires_grad=False"
+        )
+
+
+def _to_copy(q: QuantizedWeight, **options: Any) -> QuantizedWeight:
+    device = q.device if options.get("device") is None else torch.device(options["device"])
+    return q._on(device, options.get("dtype") or q.dtype, bool(options.get("non_blocking")))
+
+
+def _empty_like(q: QuantizedWeight, **options: Any) -> QuantizedWeight:
+    from . import layout
+    from .weight import _has_units, check_dtype
+
+    device = q.device if options.get("device") is None else torch.device(options["device"])
+    dtype = options.get("dtype") or q.dtype
+    check_dtype(dtype)
+    units = q._packing.units if device == q.device else _has_units(device)
+    packing = q._packing._replace(units=units)
+    by, order = (None if x is None else torch.empty_like(x, device=device) for x in (q._global, q._order))
+    return q._like(layout.empty(packing, device), by, order, packing=packing, dtype=dtype)
+
+
+def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
+    if not _weight(q):
+        raise NotImplementedError(
+            "fastgemm: a tensor cannot be copied into a QuantizedWeight; quantize it by fastgemm.quantize_weight"
+        )
+    if not _weight(to):
+        raise NotImplementedError(
+            "fastgemm: a QuantizedWeight cannot be copied into a tensor; copy q.dequantize(), or load the "
+            "weight with load_state_dict(..., assign=True)"
+        )
+    facts = [(x._format, x._packing._replace(units=False), x._transposed) for x in (to, q)]
+    inner = [[x is not None for x in x._inner()[3:]] for x in (to, q)]
+    if facts[0] != facts[1] or inner[0] != inner[1]:
+        raise ValueError(f"fastgemm: {q!r} cannot be copied into {to!r}")
+    if q._packing.units != to._packing.units:
+        q = q._ordered(to._packing.units)
+    for x, y in zip(to._inner(), q._inner(), strict=True):
+        if x is not None:
+            x.copy_(y, non_blocking)
+    return to
+
+
+def _transpose(q: QuantizedWeight, first: int = 0, second: int = 1) -> QuantizedWeight:
+    return q._map(lambda x: x) if first % 2 == second % 2 else q._transpose()
+
+
+def _permute(q: QuantizedWeight, dims: list[int]) -> QuantizedWeight:
+    return _transpose(q, *dims) if dims[0] % 2 else _transpose(q, 0, 0)
+
+
+_OPS: dict[Any, Callable[..., Any]] = {
+    aten.detach.default: lambda q: q._map(Tensor.detach),
+    aten.alias.default: lambda q: q._map(lambda x: x),
+    aten.clone.default: lambda q, **_: q._map(torch.clone),
+    aten._to_copy.default: _to_copy,
+    aten.empty_like.default: _empty_like,
+    aten.copy_.default: _copy,
+    aten.t.default: _transpose,
+    aten.transpose.int: _transpose,
+    aten.permute.default: _permute,
+    aten._pin_memory.default: lambda q, *_: q._map(Tensor.pin_memory),
+    aten.is_pinned.default: lambda q, *_: q._codes.is_pinned(),
+}
+
+
+def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``__torch_dispatch__``."""
+    known = _OPS.get(func)
+    if known is None:
+        raise NotImplementedError(
+            f"fastgemm: {func} does not take a QuantizedWeight. Products do: fastgemm.linear(x, q), "
+            "torch.nn.functional.linear(x, q) and x @ q.mT; for all else take q.dequantize()"
+        )
+    return known(*args, **kwargs)

@@ -1,0 +1,187 @@
+"""The gradient of ``torch.ops.fastgemm.quantized_linear``, for eager calls, torch.compile and torch.func.
+
+As in _ops/linear.py it is made of products, so that it differentiates again. The gradient of x is a product
+with the dequantized weight, by :func:`fastgemm.gemm`; codes and scales have none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._ops import autocast
+from .._ops.dispatch import needs_function, ops
+from .._ops.gemm import gemm
+from .._ops.linear import ACTIVATIONS, _check_residual, _through_activation, _wants_gradient
+from . import layout
+from .formats import Packing, Parts, ZeroKind
+
+Weight = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+"""codes, scales, zeros, global scale: the tensors of a weight among the op's arguments."""
+
+
+def packing_of(weight: Weight, k: int, options: dict[str, Any]) -> Packing:
+    """The packing that the op's arguments describe."""
+    codes, _, zeros, _ = weight
+    zero: ZeroKind = "added" if options["zeros_added"] else "subtracted" if zeros is not None else "none"
+    facts = options["code"], options["scale"], zero, options["group_n"], options["group_k"], options["units"]
+    packing = Packing(options["n"], k, *facts)
+    if packing.units and zero == "none" and codes.shape[2] != layout.unit_shape(packing)[2]:
+        packing = packing._replace(zero="subtracted")  # the units hold them
+    return packing
+
+
+def dequantized(weight: Weight, k: int, options: dict[str, Any], dtype: torch.dtype) -> Tensor:
+    """The weight that the op's arguments describe, ``(n, k)``."""
+    return layout.dequantize(Parts(*weight[:3]), packing_of(weight, k, options), weight[3], None, dtype)
+
+
+def _below_autograd(
+    x: Tensor, weight: Weight, bias: Tensor | None, residual: Tensor | None, options: dict[str, Any]
+) -> Tensor:
+    with torch._C._AutoDispatchBelowAutograd():
+        return ops.quantized_linear.default(x, *weight, bias, residual, **options)
+
+
+class QuantizedLinearFunction(torch.autograd.Function):
+    """quantized_linear for gradients, torch.func transforms and forward-mode AD.
+
+    With an activation, its gradient follows from the result; :func:`differentiable` computes other activations
+    by torch.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        codes: Tensor,
+        scales: Tensor | None,
+        zeros: Tensor | None,
+        by: Tensor | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        options: dict[str, Any],
+    ) -> Tensor:
+        return _below_autograd(x, (codes, scales, zeros, by), bias, residual, options)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, *weight, bias, _, options = inputs
+        result = output if options.get("activation") == "relu" else None
+        ctx.save_for_backward(*weight, result)
+        ctx.save_for_forward(*weight, result)
+        ctx.shape, ctx.dtype = x.shape, x.dtype
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        ctx.options = options
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        *weight, result = ctx.saved_tensors
+        of_x, of_bias, of_residual = (ctx.needs_input_grad[i] for i in (0, 5, 6))
+        inner = grad if result is None else _through_activation(grad, result, ctx.options)
+        grad_x = grad_bias = None
+        if of_x:
+            matrix = dequantized(tuple(weight), ctx.shape[1], ctx.options, inner.dtype)
+            grad_x = gemm(inner, matrix, invariant=ctx.options.get("invariant", False)).to(ctx.dtype)
+        if of_bias:
+            grad_bias = inner.sum(0).to(ctx.bias_dtype)
+        return grad_x, None, None, None, None, grad_bias, grad if of_residual else None, None
+
+    @staticmethod
+    def jvp(ctx: Any, x_t: Tensor | None, *others: Any) -> Tensor:
+        *weight, result = ctx.saved_tensors
+        *_, bias_t, residual_t, _ = others
+        total: Any = None
+        if x_t is not None:
+            options = {name: value for name, value in ctx.options.items() if name != "activation"}
+            total = differentiable(x_t, *weight, **options)
+        if bias_t is not None:
+            total = bias_t.expand(ctx.shape[0], -1) if total is None else total + bias_t
+        if total is not None and result is not None:
+            total = _through_activation(total, result, ctx.options)
+        if residual_t is not None:
+            total = residual_t if total is None else total + residual_t
+        return total
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        x: Tensor,
+        codes: Tensor,
+        scales: Tensor | None,
+        zeros: Tensor | None,
+        by: Tensor | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        options: dict[str, Any],
+    ) -> tuple[Tensor, int]:
+        if any(dim is not None for dim in in_dims[1:5]):
+            raise ValueError("fastgemm: vmap cannot batch a QuantizedWeight; x, bias and residual it can")
+        size, weight = info.batch_size, (codes, scales, zeros, by)
+
+        def rows(t: Tensor, dim: int | None) -> Tensor:
+            return (t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)).flatten(0, 1)
+
+        x = rows(x, in_dims[0])
+        residual = None if residual is None else rows(residual, in_dims[6])
+        if in_dims[5] is None:  # members are more rows
+            out = differentiable(x, *weight, bias, residual, **options)
+            return out.unflatten(0, (size, -1)), 0
+        assert bias is not None
+        activation = options.get("activation")
+        product = {name: value for name, value in options.items() if name != "activation"}
+        out = differentiable(x, *weight, **product).unflatten(0, (size, -1))
+        out = out + bias.movedim(in_dims[5], 0).unsqueeze(1)
+        if activation is not None:
+            out = ACTIVATIONS[activation](out)
+        return out if residual is None else out + residual.unflatten(0, (size, -1)), 0
+
+
+def operands(
+    x: Tensor,
+    codes: Tensor,
+    scales: Tensor | None,
+    zeros: Tensor | None,
+    by: Tensor | None,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    *,
+    options: dict[str, Any],
+) -> tuple[Tensor | None, ...]:
+    """The operands in the types that autocast gives them: the residual that of the result."""
+    x, _, residual = autocast.operands(x, x, residual, options=options)
+    if bias is not None and bias.dtype != x.dtype:
+        bias = autocast.operands(bias, bias, options={})[0]
+    return x, codes, scales, zeros, by, bias, residual
+
+
+def differentiable(
+    x: Tensor,
+    codes: Tensor,
+    scales: Tensor | None,
+    zeros: Tensor | None,
+    by: Tensor | None,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """The op with its gradient, also where torch.compile, torch.export or a transform of torch.func sees it.
+
+    A kernel with an epilogue cannot store a second result, the input of the activation. If the gradient needs
+    it, the product is stored, and torch's functions follow.
+    """
+    weight = codes, scales, zeros, by
+    if _wants_gradient(*weight):
+        raise RuntimeError("fastgemm: no gradient reaches a QuantizedWeight, but its tensors require one")
+    if not needs_function(x, *weight, bias, residual):
+        return _below_autograd(x, weight, bias, residual, options)
+    activation = options.get("activation")
+    if activation is None or (activation == "relu" and residual is None) or activation not in ACTIVATIONS:
+        return QuantizedLinearFunction.apply(x, *weight, bias, residual, options)
+    product = {name: value for name, value in options.items() if name != "activation"}
+    inner = QuantizedLinearFunction.apply(x, *weight, bias, None, product)
+    if residual is not None:
+        _check_residual(residual, inner)
+    result = ACTIVATIONS[activation](inner)
+    return result if residual is None else result + residual

@@ -1,0 +1,290 @@
+"""Codes and scales of a weight in floating point."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .formats import (
+    CODES,
+    FORMATS,
+    SCALES,
+    Format,
+    Granularity,
+    Packing,
+    Parts,
+    ZeroKind,
+    blocks,
+    of_rows,
+    row_chunks,
+)
+from .weight import LOGICAL, QuantizedWeight
+
+GRANULARITIES = ("tensor", "channel", "group", "128x128")
+LARGEST_E4M3 = 448.0
+INTEGERS = {"int4": (-8, 7), "int8": (-128, 127)}
+
+
+class _Plan(NamedTuple):
+    format: str
+    made: Format
+    packing: Packing
+
+    @property
+    def symmetric(self) -> bool:
+        return self.packing.zero == "none"
+
+
+def quantize_weight(
+    w: Tensor,
+    format: str,
+    *,
+    granularity: Granularity | None = None,
+    group_size: int | None = None,
+    zero_points: bool = False,
+) -> QuantizedWeight:
+    """Rounds a weight to 4 or 8 bits.
+
+    Every scale is ``max|w| / c`` of its weights, where the largest code c is 7 for int4, 127 for int8, 448 for
+    fp8 and 1 for nf4. Then each weight is divided by its scale, as it was stored, and rounded to the nearest
+    code: integers and floating-point codes to even. mxfp4 has scales ``2 ** (floor(log2(max|w|)) - 2)``, and
+        larger numbers become 6, as
+    the OCP standard says. nvfp4 has one global scale, ``max|w| / (6 * 448)``, and scales ``max|w| / 6 /
+    global``.
+
+    Weights of 0 alone have a scale of 0 (or the smallest one) and are 0 again. A NaN or an infinity makes the
+    scale of its block NaN, with that of nvfp4 every scale; mxfp4 and nvfp4, too. So no result hides it, and
+    other blocks remain.
+
+    Args:
+        w: ``(N, K)``; bfloat16, float16 or float32. Any strides.
+        format: ``"int4"``, ``"int8"``, ``"fp8"`` (e4m3), ``"nf4"``, ``"mxfp4"`` or ``"nvfp4"``.
+        granularity: which weights share a scale: ``"tensor"``, all; ``"channel"``, a row; ``"group"``,
+            ``group_size`` columns of a row; ``"128x128"``, such blocks. None is ``"channel"`` for int8 and fp8,
+            else ``"group"``. mxfp4 and nvfp4 have groups only.
+        group_size: of ``"group"``: None is 128; 64 for nf4, 32 for mxfp4, 16 for nvfp4, which have no others.
+            Kernels of a GPU take multiples of 16.
+        zero_points: int4 and int8 may have them: the range from the smallest to the largest weight of a block,
+            and 0, becomes that of all codes.
+
+    Returns:
+        A :class:`QuantizedWeight` with the dtype and device of ``w``. Scales of groups are bfloat16 (mxfp4:
+        e8m0,
+        nvfp4: e4m3), others are float32.
+
+    Raises:
+        TypeError: ``w`` is no tensor, or has another dtype.
+        ValueError: unknown ``format`` or ``granularity``, or one that the format does not have; ``w`` has not 2
+            dimensions; a ``group_size`` that is not positive, without groups, or for which the device has no
+            kernels.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> w, x = torch.randn(256, 512, dtype=torch.bfloat16), torch.randn(4, 512, dtype=torch.bfloat16)
+        >>> q = fastgemm.quantize_weight(w, "int4")
+        >>> q.shape, q.nbytes / w.nbytes < 0.26
+        (torch.Size([256, 512]), True)
+    """
+    plan = _plan(w, format, granularity, group_size, zero_points)
+    with torch.no_grad():
+        w = w.detach()
+        by = _global_scale(w) if format == "nvfp4" else None
+        codes, scales, zeros = _quantized(w, plan, by)
+        assert scales is not None
+        return QuantizedWeight(
+            codes,
+            scales,
+            zeros,
+            format=format,
+            block_size=(plan.packing.group_n, plan.packing.group_k),
+            columns=w.shape[1],
+            global_scale=by,
+            dtype=w.dtype,
+        )
+
+
+def _plan(
+    w: Tensor, format: str, granularity: str | None, group_size: int | None, zero_points: bool
+) -> _Plan:
+    """What the arguments of :func:`quantize_weight` ask for."""
+    if not isinstance(w, Tensor):
+        raise TypeError(f"fastgemm.quantize_weight: w must be a torch.Tensor, got {type(w).__name__}")
+    if w.dtype not in LOGICAL:
+        raise TypeError(f"fastgemm.quantize_weight: w must be bfloat16, float16 or float32, got {w.dtype}")
+    if isinstance(w, QuantizedWeight) or w.dim() != 2:
+        raise ValueError(
+            f"fastgemm.quantize_weight: w must be an ordinary (N, K), got shape {tuple(w.shape)}"
+        )
+    if format not in FORMATS:
+        raise ValueError(
+            f"fastgemm.quantize_weight: unknown format {format!r}; accepted: {', '.join(FORMATS)}"
+        )
+    made = FORMATS[format]
+    granularity = made.granularity if granularity is None and group_size is None else granularity or "group"
+    if granularity not in GRANULARITIES:
+        accepted = ", ".join(GRANULARITIES)
+        raise ValueError(
+            f"fastgemm.quantize_weight: unknown granularity {granularity!r}; accepted: {accepted}"
+        )
+    if made.code == "e2m1" and (granularity != "group" or group_size not in (None, made.group_size)):
+        raise ValueError(
+            f"fastgemm.quantize_weight: {format} has groups of {made.group_size}, and no other scales"
+        )
+    if group_size is not None and (granularity != "group" or group_size < 1):
+        raise ValueError(
+            f"fastgemm.quantize_weight: group_size={group_size} is not for granularity {granularity!r}"
+        )
+    if zero_points and not made.zero_points:
+        raise ValueError(
+            f"fastgemm.quantize_weight: {format} has no zero points; int4 and int8 may have them"
+        )
+    n, k = w.shape
+    rows, columns = max(n, 1), max(k, 1)
+    block = {"tensor": (rows, columns), "channel": (1, columns), "128x128": (128, 128)}.get(
+        granularity, (1, group_size or made.group_size)
+    )
+    zero: ZeroKind = "subtracted" if zero_points else "none"
+    scale = made.group_scale if granularity == "group" else "f32"
+    return _Plan(format, made, Packing(n, k, made.code, scale, zero, *block))
+
+
+def _quantized(w: Tensor, plan: _Plan, by: Tensor | None) -> Parts:
+    packing = plan.packing
+    zero, device = packing.zero_dtype, w.device
+    codes = torch.empty(packing.code_shape, dtype=CODES[packing.code].dtype, device=device)
+    scales = torch.empty(packing.groups, dtype=SCALES[packing.scale], device=device)
+    zeros = None if zero is None else torch.empty(packing.groups, dtype=zero, device=device)
+    if packing.group_n == 1:  # one pass
+        for begin, end in row_chunks(packing.n, packing.k):
+            x = w[begin:end].to(torch.float32, copy=True)
+            scale, zero_point = _scales(*_extremes(x, packing.group_k, plan), plan, by)
+            scales[begin:end] = scale
+            if zeros is not None and zero_point is not None:
+                zeros[begin:end] = zero_point
+            codes[begin:end] = _codes(x, scales[begin:end], zero_point, plan, by)
+        return Parts(codes, scales, zeros)
+    extremes = _extremes_of_blocks(w, plan)
+    scale, zero_point = _scales(*extremes, plan, by)
+    scales.copy_(scale)
+    if zeros is not None and zero_point is not None:
+        zeros.copy_(zero_point)
+    for begin, end in row_chunks(packing.n, packing.k):
+        of = (begin, end, packing.group_n)
+        zero_point = None if zeros is None else of_rows(zeros, *of)
+        codes[begin:end] = _codes(
+            w[begin:end].to(torch.float32, copy=True), of_rows(scales, *of), zero_point, plan, by
+        )
+    return Parts(codes, scales, zeros)
+
+
+def _grouped(x: Tensor, size: int) -> list[Tensor]:
+    """Views of ``(rows, groups, size)``: whole groups, and the last one if it is smaller."""
+    whole = x.shape[1] // size
+    views = [x[:, : whole * size].unflatten(1, (whole, size)), x[:, None, whole * size :]]
+    return [view for view in views if view.shape[1] * view.shape[2]]
+
+
+def _extremes(x: Tensor, size: int, plan: _Plan) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest weight of each group; of symmetric codes the second is the largest
+    modulus."""
+    groups = _grouped(x, size)
+    if not groups:
+        empty = x.new_zeros((x.shape[0], blocks(x.shape[1], size)))
+        return empty, empty
+    found = [torch.aminmax(group, dim=2) for group in groups]
+    low, high = (torch.cat([pair[i] for pair in found], 1) for i in (0, 1))
+    return (low, torch.maximum(-low, high)) if plan.symmetric else (low.clamp(max=0), high.clamp(min=0))
+
+
+def _extremes_of_blocks(w: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
+    """The same of blocks that have more than one row."""
+    packing = plan.packing
+    low, high = (torch.zeros(packing.groups, dtype=torch.float32, device=w.device) for _ in range(2))
+    size = packing.group_n
+    for begin, end in row_chunks(packing.n, packing.k):
+        small, large = _extremes(w[begin:end].float(), packing.group_k, plan)
+        rows = torch.arange(begin, end, device=w.device).div_(size, rounding_mode="floor")
+        index = rows[:, None].expand_as(small)
+        low.scatter_reduce_(0, index, small, "amin")
+        high.scatter_reduce_(0, index, large, "amax")
+    return low, high
+
+
+def _global_scale(w: Tensor) -> Tensor:
+    """max|w| / (6 * 448); 1 for zeros."""
+    largest = torch.zeros((), dtype=torch.float32, device=w.device)
+    for begin, end in row_chunks(*w.shape):
+        if w.shape[1]:
+            largest = torch.maximum(largest, torch.stack(torch.aminmax(w[begin:end])).float().abs().amax())
+    by = largest / (6 * LARGEST_E4M3)
+    return torch.where(by == 0, 1.0, by)
+
+
+def _scales(low: Tensor, high: Tensor, plan: _Plan, by: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The scales, in their dtype, and the zero points of blocks with these extremes."""
+    packing = plan.packing
+    dtype = SCALES[packing.scale]
+    high = torch.where(high.isfinite() & low.isfinite(), high, torch.nan)
+    if packing.scale == "e8m0":
+        exponent = torch.frexp(high).exponent - 1 - 2  # 6 is 1.5 * 2**2
+        bits = torch.where(high > 0, (exponent + 127).clamp(0, 254), 0)
+        return torch.where(high.isnan(), 255, bits).to(torch.uint8).view(dtype), None
+    if packing.scale == "e4m3":
+        assert by is not None
+        return (high / 6 / by).to(dtype), None
+    if plan.symmetric:
+        return (high / plan.made.largest).to(dtype), None
+    lowest, highest = INTEGERS[packing.code]
+    scale = ((high - low) / (highest - lowest)).to(dtype)
+    divisor = scale.float()
+    zero = torch.round(lowest - low / torch.where(divisor > 0, divisor, torch.inf))
+    return scale, zero.nan_to_num_(0).clamp_(lowest, highest).to(torch.int8)
+
+
+def _codes(x: Tensor, scale: Tensor, zero: Tensor | None, plan: _Plan, by: Tensor | None) -> Tensor:
+    """The codes of rows ``x``, float32, which are overwritten; scales and zero points are those of each row."""
+    packing = plan.packing
+    divisor = scale.float() if by is None else scale.float() * by
+    divisor = torch.where(divisor.isfinite() & (divisor > 0), divisor, torch.inf)  # gives code 0
+    size = min(packing.group_k, max(packing.k, 1))
+    at = 0
+    for group in _grouped(x, size):
+        columns = slice(at, at + group.shape[1])
+        at += group.shape[1]
+        group.div_(divisor[:, columns, None])
+        if zero is not None:
+            group.round_().add_(zero[:, columns, None])
+    x.nan_to_num_(0)
+    if packing.code == "e4m3":
+        return x.clamp_(-LARGEST_E4M3, LARGEST_E4M3).to(torch.float8_e4m3fn)
+    if packing.code in INTEGERS:
+        lowest, highest = INTEGERS[packing.code]
+        x.round_().clamp_(lowest, highest)
+        return x.to(torch.int8) if packing.code == "int8" else _pairs(x.sub_(lowest).to(torch.uint8))
+    bounds = torch.tensor(_bounds(packing.code), dtype=torch.float32, device=x.device)
+    if packing.code == "nf4":
+        return _pairs(torch.bucketize(x, bounds, out_int32=True).to(torch.uint8))
+    sign = (x < 0).to(torch.uint8) << 3
+    return _pairs(torch.bucketize(x.abs_(), bounds, out_int32=True).to(torch.uint8) | sign)
+
+
+@cache
+def _bounds(code: str) -> tuple[float, ...]:
+    """The largest number that each code is nearest to, without the last code. A number in the middle of two
+    becomes the lower one of nf4, and the even one of e2m1."""
+    numbers = torch.tensor(CODES[code].numbers[: 16 if code == "nf4" else 8])
+    middles = (numbers[1:] + numbers[:-1]) / 2
+    if code == "e2m1":
+        middles[1::2] = torch.nextafter(middles[1::2], torch.zeros(3))
+    return tuple(middles.tolist())
+
+
+def _pairs(codes: Tensor) -> Tensor:
+    """Two codes of 4 bits a byte."""
+    if codes.shape[1] % 2:
+        codes = functional.pad(codes, (0, 1))
+    return codes[:, ::2] | codes[:, 1::2] << 4
