@@ -29,6 +29,7 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("linear" LINEAR_ARGUMENTS ") -> Tensor");
   m.def("_fused_linear" LINEAR_ARGUMENTS ") -> Tensor");
   m.def("quantized_linear" QUANTIZED_LINEAR_ARGUMENTS ") -> Tensor");
+  m.def("_quantized_linear" QUANTIZED_LINEAR_ARGUMENTS ") -> Tensor");
   m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("_transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("transpose.out" TRANSPOSE_ARGUMENTS ", Tensor(a!) out) -> ()");
@@ -56,6 +57,7 @@ void implement(Library& m) {
   m.impl("linear", &boxed<linear>);
   m.impl("_fused_linear", &boxed<linear>);
   m.impl("quantized_linear", &boxed<quantized_linear>);
+  m.impl("_quantized_linear", &boxed<quantized_linear>);
   m.impl("transpose", &boxed<transpose>);
   m.impl("_transpose", &boxed<transpose>);
   m.impl("transpose.out", &boxed<transpose_out>);

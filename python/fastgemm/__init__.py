@@ -25,6 +25,7 @@ from ._ops.autocast import register as _register_autocast
 from ._ops.linear import linear
 from ._ops.linear import register as _register_autocast_of_layers
 from ._ops.torch_flags import torch_computes as _torch_computes
+from ._quantized.gradient import register as _register_autocast_of_quantized_layers
 from ._tracing.autograd import register as _register_autograd
 from ._tracing.conjugates import register as _register_lazy
 from ._tracing.fake import register as _register_fake
@@ -102,6 +103,7 @@ _register_transforms()
 _register_sharding_rules()
 _register_autocast()
 _register_autocast_of_layers()
+_register_autocast_of_quantized_layers()
 _register_lazy()
 _register_flop_formulas()
 _load_what_is_kept()

@@ -12,7 +12,7 @@ from torch.overrides import has_torch_function_variadic
 
 from . import _errors
 from ._ops.add import add, add_
-from ._ops.dispatch import CHOICE, gemm_at_once, matmul_at_once, options_of, overridden
+from ._ops.dispatch import CHOICE, compiles_quantized, gemm_at_once, matmul_at_once, options_of, overridden
 from ._ops.gemm import PRODUCT, gemm
 from ._ops.transpose import transpose
 from ._typing import Precision
@@ -46,7 +46,8 @@ def matmul(
         a: ``(K,)``, ``(M, K)`` or ``(..., M, K)``; float64, float32, float16, bfloat16,
             complex128, complex64, complex32, int8, int16, int32, int64, uint8 or bool. Any strides and storage
             offset, conjugated views too; leading dimensions broadcast against those of ``b``.
-        b: ``(K,)``, ``(K, N)`` or ``(..., K, N)``, of the same dtype and device; int8, uint8 and bool mix.
+        b: ``(K,)``, ``(K, N)`` or ``(..., K, N)``, of the same dtype and device; int8, uint8 and bool mix. Or
+            ``q.mT`` of a :class:`QuantizedWeight`; see :func:`linear`.
         level: 1 to 7, a rung of the ladder. ``None`` means the fastest kernel known for this problem; 7, the last
             rung, chooses as ``None`` does.
         kernel: the name of one kernel of :func:`fastgemm.kernels`, instead of a level.
@@ -98,6 +99,10 @@ def matmul(
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.matmul")
     choice = level, kernel, precision, out_dtype
+    if compiles_quantized(b):
+        from ._quantized import product
+
+        return product.matmul(a, b, out=out, **dict(zip(CHOICE, choice, strict=True)))
     if out is None and not is_dynamo_compiling():
         try:
             if level is None and kernel is None and precision is None and out_dtype is None:

@@ -19,6 +19,7 @@ from .._ops.dispatch import (
     DENSE,
     PLAIN,
     SAME_TYPE,
+    compiles_quantized,
     has_precision,
     linear_at_once,
     linear_bare,
@@ -136,6 +137,11 @@ def _layer(
         result = linear_at_once(input, weight, bias, function is linear)  # which checks its arguments itself
         if result is not NotImplemented:
             return result
+    if compiling and compiles_quantized(weight):
+        from .._quantized import product
+
+        choice = {"level": level, "kernel": kernel, "precision": precision}
+        return product.called("nn.linear", input, weight, bias, **choice)  # type: ignore[arg-type]
     if has_torch_function_variadic(input, weight, bias):
         return _overridden(function, input, weight, bias, level=level, kernel=kernel, precision=precision)
     if tracing:
@@ -229,7 +235,12 @@ def _overridden(function: Callable[..., Tensor], input: Any, weight: Any, bias: 
 def _overrides(kind: type) -> bool:
     function = getattr(kind, "__torch_function__", _IGNORED)
     inherited = getattr(function, "__func__", None) is Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
-    return not (function is _IGNORED or inherited or issubclass(kind, torch.fx.Proxy))
+    return not (function is _IGNORED or inherited or _knows_layers(kind) or issubclass(kind, torch.fx.Proxy))
+
+
+def _knows_layers(kind: type) -> bool:
+    """Whether a class has a rule for the functions of this module."""
+    return (kind.__module__, kind.__name__) == ("fastgemm.quantized", "QuantizedWeight")
 
 
 def _linear_in_script(

@@ -97,6 +97,16 @@ def out_of_sight(
     return _library.call_unseen(function, *given, **options)
 
 
+def compiles_quantized(weight: Any) -> bool:
+    """Whether torch.compile records a product with a QuantizedWeight. It calls the ``__torch_function__`` of
+    subclasses for torch's functions only: has_torch_function_variadic does not find it there."""
+    if not is_dynamo_compiling():
+        return False
+    from .._quantized.weight import QuantizedWeight
+
+    return isinstance(weight, QuantizedWeight)
+
+
 class Op:
     """What a call of a public function runs.
 

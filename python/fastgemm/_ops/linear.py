@@ -16,8 +16,9 @@ from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
 from .._typing import Activation, Precision
+from ..table import invariant_choice
 from . import autocast
-from .dispatch import CHOICE, Op, ops, options_of, overridden, public
+from .dispatch import CHOICE, Op, compiles_quantized, ops, options_of, overridden, public
 from .gemm import _gemm_gradients, gemm
 from .vmap import batch_first, rank_of
 
@@ -42,6 +43,7 @@ def linear(
     level: int | None = None,
     kernel: str | None = None,
     precision: Precision | None = None,
+    invariant: bool = False,
 ) -> Tensor:
     """``activation(x @ weight.T + bias) + residual``, rounded once unless a gradient needs the values in between.
 
@@ -50,14 +52,16 @@ def linear(
 
     Args:
         x: ``(..., K)``; float64, float32, float16 or bfloat16. Complex numbers take no activation.
-        weight: ``(N, K)``, as :func:`torch.nn.functional.linear` has it, of the same dtype and device.
+        weight: ``(N, K)``, as :func:`torch.nn.functional.linear` has it, of the same dtype and device; or a
+            :class:`QuantizedWeight`, with ``x`` in bfloat16, float16 or float32.
         bias: ``(N,)``, of the same dtype, or None.
         activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` (gelu with ``approximate="tanh"``), ``"silu"`` or None.
         residual: added last; of the shape and dtype of the result, or None.
         out_dtype: ``torch.float32`` for float16 and bfloat16; otherwise the usual one.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
-        precision: for float32; see :func:`matmul`.
+        precision: for float32; see :func:`matmul`. Not for a QuantizedWeight.
+        invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
 
     Returns:
         ``(..., N)``. With K = 0 it is ``activation(bias) + residual``.
@@ -70,9 +74,21 @@ def linear(
         RuntimeError: the level or kernel asked for cannot run here.
     """
     choice = level, kernel, precision, out_dtype
-    if has_torch_function_variadic(x, weight, bias, residual):
-        given = {"activation": activation, "residual": residual, **dict(zip(CHOICE, choice, strict=True))}
+    compiles = compiles_quantized(weight)
+    if compiles or has_torch_function_variadic(x, weight, bias, residual):
+        given: dict[str, Any] = {
+            "activation": activation,
+            "residual": residual,
+            "invariant": invariant or None,
+        }
+        given.update(zip(CHOICE, choice, strict=True))
+        if compiles:
+            from .._quantized import product
+
+            return product.called("linear", x, weight, bias, **given)
         return overridden(linear, (x, weight, bias, residual), x, weight, bias, **given)
+    if invariant:
+        level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.linear")
     try:
         if not (isinstance(x, Tensor) and isinstance(weight, Tensor)):
             raise _errors.not_a_tensor(x=x, weight=weight)

@@ -13,37 +13,35 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .._nn.linear import conv1d
+from .._nn.linear import linear as layer
+from .._ops.linear import linear
+from ..ops import matmul
+from . import layout, product
+from . import weight as weights  # imported while that module is, which refers to this one
+
 if TYPE_CHECKING:
     from .weight import QuantizedWeight
 
 aten = torch.ops.aten
-
-
-def _weight(x: Any) -> bool:
-    from .weight import QuantizedWeight
-
-    return isinstance(x, QuantizedWeight)
+_set_requires_grad = Tensor.requires_grad.__set__  # type: ignore[attr-defined]
 
 
 def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``__torch_function__``."""
-    from .. import _ops, ops
-    from .._nn.linear import linear as layer
-    from . import product
-
+    """``__torch_function__``. Comparisons one by one, because torch.compile follows them."""
+    if func is linear:
+        return product.called("linear", *args, **kwargs)
     if func is functional.linear:
         return product.functional_linear(*args, **kwargs)
-    if func in (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm):
+    if func in (matmul, torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm):
         return product.matmul(*args, **kwargs)
     if func is Tensor.__rmatmul__:
         return product.matmul(args[1], args[0])
-    if func is ops.matmul:
-        return product.matmul(*args, **kwargs)
-    if func is _ops.linear.linear:
-        return product.called("linear", *args, **kwargs)
     if func is layer:
         return product.called("nn.linear", *args, **kwargs)
-    if func in (Tensor.requires_grad_, Tensor.requires_grad.__set__):  # type: ignore[attr-defined]
+    if func is conv1d:
+        return product.called("nn.conv1d", args[0], args[1].t(), *args[2:], **kwargs)
+    if func is Tensor.requires_grad_ or func == _set_requires_grad:
         refuse_gradient(*args[1:], **kwargs)
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **kwargs)
@@ -63,24 +61,21 @@ def _to_copy(q: QuantizedWeight, **options: Any) -> QuantizedWeight:
 
 
 def _empty_like(q: QuantizedWeight, **options: Any) -> QuantizedWeight:
-    from . import layout
-    from .weight import _has_units, check_dtype
-
     device = q.device if options.get("device") is None else torch.device(options["device"])
     dtype = options.get("dtype") or q.dtype
-    check_dtype(dtype)
-    units = q._packing.units if device == q.device else _has_units(device)
+    weights.check_dtype(dtype)
+    units = q._packing.units if device == q.device else weights.has_units(device)
     packing = q._packing._replace(units=units)
     by, order = (None if x is None else torch.empty_like(x, device=device) for x in (q._global, q._order))
     return q._like(layout.empty(packing, device), by, order, packing=packing, dtype=dtype)
 
 
 def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
-    if not _weight(q):
+    if not isinstance(q, weights.QuantizedWeight):
         raise NotImplementedError(
             "fastgemm: a tensor cannot be copied into a QuantizedWeight; quantize it by fastgemm.quantize_weight"
         )
-    if not _weight(to):
+    if not isinstance(to, weights.QuantizedWeight):
         raise NotImplementedError(
             "fastgemm: a QuantizedWeight cannot be copied into a tensor; copy q.dequantize(), or load the "
             "weight with load_state_dict(..., assign=True)"

@@ -11,37 +11,25 @@ import torch
 from torch import Tensor
 
 from .._ops import autocast
-from .._ops.dispatch import needs_function, ops
+from .._ops.dispatch import Op, needs_function, ops
 from .._ops.gemm import gemm
 from .._ops.linear import ACTIVATIONS, _check_residual, _through_activation, _wants_gradient
 from . import layout
-from .formats import Packing, Parts, ZeroKind
+from .formats import Packing, Parts
 
 Weight = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 """codes, scales, zeros, global scale: the tensors of a weight among the op's arguments."""
 
 
-def packing_of(weight: Weight, k: int, options: dict[str, Any]) -> Packing:
+def packing_of(k: int, options: dict[str, Any]) -> Packing:
     """The packing that the op's arguments describe."""
-    codes, _, zeros, _ = weight
-    zero: ZeroKind = "added" if options["zeros_added"] else "subtracted" if zeros is not None else "none"
-    facts = options["code"], options["scale"], zero, options["group_n"], options["group_k"], options["units"]
-    packing = Packing(options["n"], k, *facts)
-    if packing.units and zero == "none" and codes.shape[2] != layout.unit_shape(packing)[2]:
-        packing = packing._replace(zero="subtracted")  # the units hold them
-    return packing
+    names = ("code", "scale", "zero", "group_n", "group_k", "units")
+    return Packing(options["n"], k, *(options[name] for name in names))
 
 
 def dequantized(weight: Weight, k: int, options: dict[str, Any], dtype: torch.dtype) -> Tensor:
     """The weight that the op's arguments describe, ``(n, k)``."""
-    return layout.dequantize(Parts(*weight[:3]), packing_of(weight, k, options), weight[3], None, dtype)
-
-
-def _below_autograd(
-    x: Tensor, weight: Weight, bias: Tensor | None, residual: Tensor | None, options: dict[str, Any]
-) -> Tensor:
-    with torch._C._AutoDispatchBelowAutograd():
-        return ops.quantized_linear.default(x, *weight, bias, residual, **options)
+    return layout.dequantize(Parts(*weight[:3]), packing_of(k, options), weight[3], None, dtype)
 
 
 class QuantizedLinearFunction(torch.autograd.Function):
@@ -62,7 +50,7 @@ class QuantizedLinearFunction(torch.autograd.Function):
         residual: Tensor | None,
         options: dict[str, Any],
     ) -> Tensor:
-        return _below_autograd(x, (codes, scales, zeros, by), bias, residual, options)
+        return ops._quantized_linear.default(x, codes, scales, zeros, by, bias, residual, **options)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -148,7 +136,7 @@ def operands(
     residual: Tensor | None = None,
     *,
     options: dict[str, Any],
-) -> tuple[Tensor | None, ...]:
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """The operands in the types that autocast gives them: the residual that of the result."""
     x, _, residual = autocast.operands(x, x, residual, options=options)
     if bias is not None and bias.dtype != x.dtype:
@@ -174,10 +162,11 @@ def differentiable(
     weight = codes, scales, zeros, by
     if _wants_gradient(*weight):
         raise RuntimeError("fastgemm: no gradient reaches a QuantizedWeight, but its tensors require one")
-    if not needs_function(x, *weight, bias, residual):
-        return _below_autograd(x, weight, bias, residual, options)
+    # Here, so that autograd sees the casts.
+    x, *_, bias, residual = operands(x, *weight, bias, residual, options=options)
     activation = options.get("activation")
-    if activation is None or (activation == "relu" and residual is None) or activation not in ACTIVATIONS:
+    told_by_result = activation is None or (activation == "relu" and residual is None)
+    if told_by_result or activation not in ACTIVATIONS or not needs_function(x, bias):
         return QuantizedLinearFunction.apply(x, *weight, bias, residual, options)
     product = {name: value for name, value in options.items() if name != "activation"}
     inner = QuantizedLinearFunction.apply(x, *weight, bias, None, product)
@@ -185,3 +174,11 @@ def differentiable(
         _check_residual(residual, inner)
     result = ACTIVATIONS[activation](inner)
     return result if residual is None else result + residual
+
+
+LAYER = Op("quantized_linear", ("_quantized_linear",), ops._quantized_linear.default._op, differentiable)
+
+
+def register() -> None:
+    """Registers autocast kernels of these layers."""
+    autocast.give_kernels(LAYER.names, operands)

@@ -64,24 +64,30 @@ def unit_shape(packing: Packing) -> tuple[int, int, int]:
     return blocks(packing.n, ROWS), blocks(packing.k, COLUMNS), size
 
 
-def empty(packing: Packing, device: torch.device) -> Parts:
-    """Tensors for a weight, without values."""
+Like = tuple[tuple[int, ...], torch.dtype] | None
 
-    def of(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=device)
 
+def shapes(packing: Packing) -> tuple[Like, Like, Like]:
+    """Shape and dtype of codes, scales and zero points, None for those that are not there."""
     zero = packing.zero_dtype
     if not packing.units:
-        codes = of(packing.code_shape, CODES[packing.code].dtype)
-        groups = packing.groups
-        return Parts(codes, of(groups, SCALES[packing.scale]), None if zero is None else of(groups, zero))
-    units = of(unit_shape(packing), torch.uint8)
+        codes, groups = (packing.code_shape, CODES[packing.code].dtype), packing.groups
+        return codes, (groups, SCALES[packing.scale]), None if zero is None else (groups, zero)
+    units = unit_shape(packing), torch.uint8
     if not packing.by_rows:
-        return Parts(units, None, None)
+        return units, None, None
     rows = (packing.n,)
-    if zero is not None and zero != torch.int8:
-        zero = torch.float32
-    return Parts(units, of(rows, torch.float32), None if zero is None else of(rows, zero))
+    of_zeros = None if zero is None else (rows, zero if zero == torch.int8 else torch.float32)
+    return units, (rows, torch.float32), of_zeros
+
+
+def empty(packing: Packing, device: torch.device) -> Parts:
+    """Tensors for a weight, without values."""
+    codes, *others = (
+        None if of is None else torch.empty(of[0], dtype=of[1], device=device) for of in shapes(packing)
+    )
+    assert codes is not None
+    return Parts(codes, *others)
 
 
 def to_units(parts: Parts, packing: Packing) -> Parts:

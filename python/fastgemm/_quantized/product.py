@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
 from .. import _errors, _introspect
-from .._ops.dispatch import choice_of, needs_function, ops, tracing_state
+from .._ops.dispatch import choice_of
 from .._ops.linear import _as_rows, _check_activation
 from .._typing import Activation
 from . import layout
-from .weight import QuantizedWeight
+from . import weight as weights  # imported while that module is, which refers to this one
+from .gradient import LAYER
+
+if TYPE_CHECKING:
+    from .weight import QuantizedWeight
 
 _simulating = getattr(_introspect, "simulating", lambda: False)
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
-Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-"""input, codes, scales, zeros, global scale, bias, residual: the tensors of the op."""
 
 
 def linear(
@@ -31,15 +33,18 @@ def linear(
     kernel: str | None = None,
     out_dtype: torch.dtype | None = None,
     invariant: bool = False,
+    transposed: bool = False,
 ) -> Tensor:
-    """``activation(x @ q.T + bias) + residual``; :func:`fastgemm.linear` says what the arguments are."""
-    if q._transposed:
+    """``activation(x @ q.T + bias) + residual``; :func:`fastgemm.linear` says what the arguments are.
+
+    ``transposed`` says that q is (K, N), the second operand of a matrix product."""
+    if q._transposed != transposed:
         raise ValueError(
             f"fastgemm: the weight must be (N, K), got a transposed QuantizedWeight of shape {tuple(q.shape)}"
         )
     if not isinstance(x, Tensor):
         raise _errors.not_a_tensor(x=x)
-    if isinstance(x, QuantizedWeight):
+    if isinstance(x, weights.QuantizedWeight):
         raise ValueError("fastgemm: only the weight of a product may be quantized, not x")
     if x.dtype not in FLOATS:
         raise TypeError(f"fastgemm: x must be bfloat16, float16 or float32, got {x.dtype}")
@@ -56,14 +61,14 @@ def linear(
         options["activation"] = activation
     weight = q._codes, q._scales, q._zeros, q._global
     if x.dim() == 2:
-        return _call((x, *weight, bias, residual), options)
+        return LAYER.call((x, *weight, bias, residual), options)
     shape = (*x.shape[:-1], n)
     if residual is not None and residual.shape != shape:
         raise ValueError(
             f"fastgemm: residual has shape {tuple(residual.shape)}, expected that of the result, {tuple(shape)}"
         )
     residual = None if residual is None else _as_rows(residual)
-    return _call((_as_rows(x), *weight, bias, residual), options).reshape(shape)
+    return LAYER.call((_as_rows(x), *weight, bias, residual), options).reshape(shape)
 
 
 def _options(
@@ -81,7 +86,7 @@ def _options(
         kernel, invariant = None, True
     options: dict[str, Any] = {
         **choice_of(level, kernel),
-        **{"n": packing.n, "code": packing.code, "scale": scale, "zeros_added": packing.zero == "added"},
+        **{"n": packing.n, "code": packing.code, "scale": scale, "zero": packing.zero},
         **{"units": packing.units, "group_n": block[0], "group_k": block[1]},
     }
     if out_dtype is not None:
@@ -89,15 +94,6 @@ def _options(
     if invariant:
         options["invariant"] = True
     return q, options
-
-
-def _call(tensors: Tensors, options: dict[str, Any]) -> Tensor:
-    if is_compiling() or tracing_state() is not None:
-        return ops.quantized_linear.default(*tensors, **options)
-    if needs_function(tensors[0], *tensors[5:]):
-        return ops.quantized_linear.default(*tensors, **options)  # whose autograd kernel is `differentiable`
-    with torch._C._AutoDispatchBelowAutograd():
-        return ops.quantized_linear.default(*tensors, **options)
 
 
 # Functions of torch and of this package
@@ -116,7 +112,7 @@ def called(
 ) -> Tensor:
     """:func:`linear` for a public function of this name, which is in the messages of errors."""
     try:
-        if not isinstance(weight, QuantizedWeight):
+        if not isinstance(weight, weights.QuantizedWeight):
             raise ValueError("fastgemm: only the weight of a product may be quantized")
         if precision not in (None, "ieee"):
             raise ValueError(
@@ -137,10 +133,10 @@ def matmul(a: Any, b: Any, *, out: Tensor | None = None, **choice: Any) -> Tenso
     """torch.matmul, and fastgemm.matmul with its choice."""
     if out is not None:
         raise ValueError("fastgemm.matmul: out= is not for quantized weights")
-    if not isinstance(b, QuantizedWeight) or not b._transposed:
-        what = "a quantized weight" if isinstance(b, QuantizedWeight) else f"{type(b).__name__} b"
+    if not isinstance(b, weights.QuantizedWeight) or not b._transposed:
+        what = "a quantized weight" if isinstance(b, weights.QuantizedWeight) else f"{type(b).__name__} b"
         raise ValueError(
             f"fastgemm.matmul: {what} of shape {tuple(getattr(b, 'shape', ()))} cannot be the second operand "
             "here; products with a QuantizedWeight q of (N, K) are x @ q.mT, for others take q.dequantize()"
         )
-    return called("matmul", a, b._transpose(), **choice)
+    return called("matmul", a, b, transposed=True, **choice)

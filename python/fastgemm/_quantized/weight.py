@@ -85,7 +85,7 @@ class QuantizedWeight(Tensor):
             _refuse_nan(codes)
         parts = Parts(*(None if x is None else x.detach().contiguous() for x in parts))  # type: ignore[arg-type]
         made = wrap(parts, packing, global_scale, order, format, dtype)
-        return made if not _has_units(codes.device) else made._ordered(True)
+        return made if not has_units(codes.device) else made._ordered(True)
 
     # Facts
 
@@ -224,9 +224,9 @@ class QuantizedWeight(Tensor):
         if device == self.device:
             return self._map(torch.clone, dtype=dtype)
         # The order changes on the GPU, if one takes part.
-        source = self if self.device.type == "cpu" or _has_units(device) else self._ordered(False)
+        source = self if self.device.type == "cpu" or has_units(device) else self._ordered(False)
         moved = source._map(lambda x: x.to(device, non_blocking=non_blocking), dtype=dtype)
-        return moved._ordered(_has_units(device))
+        return moved._ordered(has_units(device))
 
     def _transpose(self) -> QuantizedWeight:
         return self._map(lambda x: x, transposed=not self._transposed)
@@ -337,7 +337,7 @@ def _parameter_like(weight: QuantizedWeight, copy: QuantizedWeight) -> Quantized
     return torch.nn.Parameter(copy, requires_grad=False) if is_parameter else copy  # type: ignore[return-value]
 
 
-def _has_units(device: torch.device) -> bool:
+def has_units(device: torch.device) -> bool:
     return device.type == "cuda"
 
 

@@ -7,8 +7,9 @@ from .._ops.gemm import PRODUCT
 from .._ops.linear import LAYER
 from .._ops.registration import library
 from .._ops.transpose import TRANSPOSE
+from .._quantized.gradient import LAYER as QUANTIZED_LAYER
 
-OPS = (PRODUCT, LAYER, TRANSPOSE, SUM)
+OPS = (PRODUCT, LAYER, QUANTIZED_LAYER, TRANSPOSE, SUM)
 
 
 def register() -> None:

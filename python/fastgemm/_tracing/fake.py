@@ -206,10 +206,16 @@ def _linear(
     )
     _check_tensors(bias, residual)
     _check_devices(input, bias, residual)
+    check_terms(input, result, bias, residual)
+    return result
+
+
+def check_terms(input: Tensor, result: Tensor, bias: Tensor | None, residual: Tensor | None) -> None:
+    """The checks of what a layer adds to its product."""
     if bias is not None:
         _require(
             bias.dim() == 1
-            and bias.shape[0] == weight.shape[0]
+            and bias.shape[0] == result.shape[-1]
             and bias.dtype in (input.dtype, result.dtype),
             lambda: f"bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit weight",
         )
@@ -223,7 +229,6 @@ def _linear(
                 f"{tuple(result.shape)} and {result.dtype}"
             ),
         )
-    return result
 
 
 def _transpose(a: Tensor, *, level: int | None = None, impl: str | None = None) -> Tensor:
@@ -283,6 +288,8 @@ def _register(name: str, function: Callable[..., object]) -> None:
 
 
 def register() -> None:
+    from .fake_quantized import quantized_linear  # which uses the checks above
+
     fakes: dict[str, Callable[..., Tensor]] = {"gemm": _gemm, "transpose": _transpose, "add": _add}
     into: dict[str, Callable[..., None]] = {"gemm": _gemm_out, "transpose": _transpose_out, "add": _add_out}
     for name, fake in fakes.items():
@@ -292,4 +299,6 @@ def register() -> None:
     _register("_matmul", _gemm)
     _register("linear", _linear)
     _register("_fused_linear", _linear)
+    _register("quantized_linear", quantized_linear)
+    _register("_quantized_linear", quantized_linear)
     _register("add_", _add_in_place)

@@ -37,6 +37,10 @@ def _layer(x_shape: Sequence[int], weight_shape: Sequence[int], *_: Any, **__: A
     return 2 * math.prod(x_shape) * weight_shape[0]
 
 
+def _quantized_layer(x_shape: Sequence[int], *_: Any, n: int, **__: Any) -> int:
+    return 2 * math.prod(x_shape) * n
+
+
 def _register() -> None:
     """Warns if this torch counts in another way, so that the import of its counter does not fail."""
     try:
@@ -44,6 +48,8 @@ def _register() -> None:
 
         register_flop_formula([getattr(torch.ops.fastgemm, name) for name in _OPS])(_product)
         register_flop_formula([torch.ops.fastgemm.linear, torch.ops.fastgemm._fused_linear])(_layer)
+        quantized = [torch.ops.fastgemm.quantized_linear, torch.ops.fastgemm._quantized_linear]
+        register_flop_formula(quantized)(_quantized_layer)
     except (ImportError, TypeError, ValueError, RuntimeError) as error:
         message = f"fastgemm: its products are not counted by torch {torch.__version__}: {error!r}"
         warnings.warn(message, stacklevel=2)
