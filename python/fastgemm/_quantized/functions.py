@@ -19,6 +19,7 @@ from .._ops.linear import linear
 from ..ops import matmul
 from . import layout, product
 from . import weight as weights  # imported while that module is, which refers to this one
+from .checks import check_dtype
 
 if TYPE_CHECKING:
     from .weight import QuantizedWeight
@@ -63,7 +64,7 @@ def _to_copy(q: QuantizedWeight, **options: Any) -> QuantizedWeight:
 def _empty_like(q: QuantizedWeight, **options: Any) -> QuantizedWeight:
     device = q.device if options.get("device") is None else torch.device(options["device"])
     dtype = options.get("dtype") or q.dtype
-    weights.check_dtype(dtype)
+    check_dtype(dtype)
     units = q._packing.units if device == q.device else weights.has_units(device)
     packing = q._packing._replace(units=units)
     by, order = (None if x is None else torch.empty_like(x, device=device) for x in (q._global, q._order))

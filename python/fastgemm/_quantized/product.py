@@ -19,7 +19,6 @@ from .gradient import LAYER
 if TYPE_CHECKING:
     from .weight import QuantizedWeight
 
-_simulating = getattr(_introspect, "simulating", lambda: False)
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -75,7 +74,7 @@ def _options(
     q: QuantizedWeight, level: int | None, kernel: str | None, out_dtype: torch.dtype | None, invariant: bool
 ) -> tuple[QuantizedWeight, dict[str, Any]]:
     """The weight in the order that the op reads here, and the op's keyword arguments."""
-    if not is_compiling() and _simulating():
+    if not is_compiling() and _introspect.simulating():
         q = q._ordered(True)
     packing, scale = q._packing, q._packing.scale
     block = packing.group_n, packing.group_k

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .checks import LOGICAL
 from .formats import (
     CODES,
     FORMATS,
@@ -22,7 +23,7 @@ from .formats import (
     of_rows,
     row_chunks,
 )
-from .weight import LOGICAL, QuantizedWeight
+from .weight import QuantizedWeight
 
 GRANULARITIES = ("tensor", "channel", "group", "128x128")
 LARGEST_E4M3 = 448.0
@@ -160,7 +161,7 @@ def _quantized(w: Tensor, plan: _Plan, by: Tensor | None) -> Parts:
     zeros = None if zero is None else torch.empty(packing.groups, dtype=zero, device=device)
     if packing.group_n == 1:  # one pass
         for begin, end in row_chunks(packing.n, packing.k):
-            x = w[begin:end].to(torch.float32, copy=True)
+            x = _rows(w, begin, end)
             scale, zero_point = _scales(*_extremes(x, packing.group_k, plan), plan, by)
             scales[begin:end] = scale
             if zeros is not None and zero_point is not None:
@@ -175,10 +176,13 @@ def _quantized(w: Tensor, plan: _Plan, by: Tensor | None) -> Parts:
     for begin, end in row_chunks(packing.n, packing.k):
         of = (begin, end, packing.group_n)
         zero_point = None if zeros is None else of_rows(zeros, *of)
-        codes[begin:end] = _codes(
-            w[begin:end].to(torch.float32, copy=True), of_rows(scales, *of), zero_point, plan, by
-        )
+        codes[begin:end] = _codes(_rows(w, begin, end), of_rows(scales, *of), zero_point, plan, by)
     return Parts(codes, scales, zeros)
+
+
+def _rows(w: Tensor, begin: int, end: int) -> Tensor:
+    """A copy of rows in float32, which may be overwritten."""
+    return w[begin:end].to(torch.float32, memory_format=torch.contiguous_format, copy=True)
 
 
 def _grouped(x: Tensor, size: int) -> list[Tensor]:

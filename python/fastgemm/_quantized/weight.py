@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,9 @@ import torch
 from torch import Tensor
 
 from . import functions, layout
-from .formats import CODES, FORMATS, SCALE_NAMES, SCALES, Packing, Parts, ZeroKind, row_chunks
+from .checks import check_dtype, global_scale_of, order_of, packing_of, refuse_nan
+from .formats import CODES, FORMATS, SCALES, Packing, Parts
 
-LOGICAL = (torch.bfloat16, torch.float16, torch.float32)
 INNER = ("_codes", "_scales", "_zeros", "_global", "_order")
 
 
@@ -75,14 +76,14 @@ class QuantizedWeight(Tensor):
         dtype: torch.dtype = torch.bfloat16,
     ) -> QuantizedWeight:
         parts = Parts(codes, scales, zero_points)
-        packing = _checked(parts, format, block_size, columns)
+        packing = packing_of(parts, format, block_size, columns)
         check_dtype(dtype)
         if global_scale is not None:
-            global_scale = _checked_global(global_scale, codes.device)
+            global_scale = global_scale_of(global_scale, codes.device)
         if order is not None:
-            order = _checked_order(order, packing.k, codes.device)
+            order = order_of(order, packing.k, codes.device)
         if codes.dtype == torch.float8_e4m3fn:
-            _refuse_nan(codes)
+            refuse_nan(codes)
         parts = Parts(*(None if x is None else x.detach().contiguous() for x in parts))  # type: ignore[arg-type]
         made = wrap(parts, packing, global_scale, order, format, dtype)
         return made if not has_units(codes.device) else made._ordered(True)
@@ -246,6 +247,11 @@ class QuantizedWeight(Tensor):
         assert codes is not None
         return wrap(Parts(codes, scales, zeros), packing, by, order, format, dtype, transposed)
 
+    def _stable_hash_for_caching(self) -> str:
+        """What compiled code depends on, for torch's cache of it."""
+        facts = [(x.shape, x.stride(), x.dtype, x.device) for x in self._inner() if x is not None]
+        return hashlib.blake2b(repr((self.__tensor_flatten__(), facts)).encode(), digest_size=16).hexdigest()
+
     @classmethod
     def __torch_function__(
         cls,
@@ -275,8 +281,10 @@ class QuantizedWeight(Tensor):
         return _parameter_like(self, self._map(lambda x: x))
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        parts = self._plain()
+        # As bytes, because torch cannot pickle all types of 8 bits.
+        parts = (x.view(torch.uint8) if x is not None and x.itemsize == 1 else x for x in self._plain())
         facts = {
+            "scale": self._packing.scale,
             "format": self._format,
             "block_size": self.block_size,
             "columns": self._packing.k,
@@ -296,7 +304,13 @@ def rebuild(
     facts: dict[str, Any],
 ) -> QuantizedWeight:
     """A weight of what a file holds: tensors in the plain order, and the rest."""
+    facts = dict(facts)
     transposed, parameter = facts.pop("transposed"), facts.pop("parameter")
+    codes, scales = (
+        codes.view(CODES[FORMATS[facts["format"]].code].dtype),
+        scales.view(SCALES[facts.pop("scale")]),
+    )
+    zeros = zeros.view(torch.int8) if zeros is not None and zeros.itemsize == 1 else zeros
     made = QuantizedWeight(codes, scales, zeros, global_scale=by, order=order, **facts)
     made = made._transpose() if transposed else made
     return torch.nn.Parameter(made, requires_grad=False) if parameter else made  # type: ignore[return-value]
@@ -326,12 +340,6 @@ def wrap(
     return made
 
 
-def check_dtype(dtype: torch.dtype) -> None:
-    """Raises TypeError if a weight cannot be of a dtype."""
-    if dtype not in LOGICAL:
-        raise TypeError(f"fastgemm: a QuantizedWeight is bfloat16, float16 or float32, not {dtype}")
-
-
 def _parameter_like(weight: QuantizedWeight, copy: QuantizedWeight) -> QuantizedWeight:
     is_parameter = isinstance(weight, torch.nn.Parameter)
     return torch.nn.Parameter(copy, requires_grad=False) if is_parameter else copy  # type: ignore[return-value]
@@ -339,74 +347,3 @@ def _parameter_like(weight: QuantizedWeight, copy: QuantizedWeight) -> Quantized
 
 def has_units(device: torch.device) -> bool:
     return device.type == "cuda"
-
-
-def _checked(parts: Parts, format: str, block_size: tuple[int, int], columns: int | None) -> Packing:
-    """The packing of the tensors that a constructor was given."""
-    codes, scales, zeros = parts
-    for name, x in (("codes", codes), ("scales", scales), ("zero_points", zeros)):
-        if not isinstance(x, Tensor) and not (x is None and name == "zero_points"):
-            raise TypeError(f"fastgemm: {name} must be a torch.Tensor, got {type(x).__name__}")
-        if x is not None and (x.dim() != 2 or x.device != codes.device):
-            raise ValueError(
-                f"fastgemm: {name} must have 2 dimensions and the device of the codes, {codes.device}; got shape "
-                f"{tuple(x.shape)} on {x.device}"
-            )
-    assert scales is not None
-    if format not in FORMATS:
-        raise ValueError(f"fastgemm: unknown format {format!r}; accepted: {', '.join(FORMATS)}")
-    kind = FORMATS[format].code
-    if codes.dtype != CODES[kind].dtype:
-        raise TypeError(f"fastgemm: codes of {format!r} must be {CODES[kind].dtype}, got {codes.dtype}")
-    if scales.dtype not in SCALE_NAMES:
-        accepted = ", ".join(str(dtype) for dtype in SCALE_NAMES)
-        raise TypeError(f"fastgemm: scales must have one of the types {accepted}; got {scales.dtype}")
-    if len(block_size) != 2 or min(block_size) < 1:
-        raise ValueError(f"fastgemm: block_size must be two positive sizes, got {block_size}")
-    zero: ZeroKind = "none"
-    if zeros is not None:
-        if zeros.dtype not in (torch.int8, scales.dtype) or zeros.dtype.itemsize == 1 != (
-            zeros.dtype == torch.int8
-        ):
-            raise TypeError(f"fastgemm: zero_points must be int8 or {scales.dtype}, got {zeros.dtype}")
-        zero = "subtracted" if zeros.dtype == torch.int8 else "added"
-    n, width = codes.shape
-    k = width * (8 // CODES[kind].bits) if columns is None else columns
-    packing = Packing(n, k, kind, SCALE_NAMES[scales.dtype], zero, int(block_size[0]), int(block_size[1]))
-    if packing.code_shape != (n, width):
-        raise ValueError(f"fastgemm: codes of shape {tuple(codes.shape)} do not hold {k} columns")
-    for name, x in (("scales", scales), ("zero_points", zeros)):
-        if x is not None and tuple(x.shape) != packing.groups:
-            raise ValueError(
-                f"fastgemm: {name} of a weight of {n} x {k} in blocks of {block_size[0]} x {block_size[1]} "
-                f"must have shape {packing.groups}, got {tuple(x.shape)}"
-            )
-    return packing
-
-
-def _checked_global(by: Tensor, device: torch.device) -> Tensor:
-    if not isinstance(by, Tensor) or by.numel() != 1 or by.device != device:
-        raise ValueError(f"fastgemm: global_scale must be a tensor of one element on {device}")
-    return by.detach().to(torch.float32).reshape(())
-
-
-def _checked_order(order: Tensor, k: int, device: torch.device) -> Tensor:
-    if not isinstance(order, Tensor) or tuple(order.shape) != (k,) or order.device != device:
-        raise ValueError(f"fastgemm: order must be a tensor of {k} columns on {device}")
-    if not _has_no_data(order) and not torch.equal(
-        order.long().sort().values, torch.arange(k, device=device)
-    ):
-        raise ValueError("fastgemm: order must have every column once")
-    return order.detach().to(torch.int32)
-
-
-def _has_no_data(x: Tensor) -> bool:
-    return x.is_meta or isinstance(x, torch._subclasses.FakeTensor)
-
-
-def _refuse_nan(codes: Tensor) -> None:
-    if _has_no_data(codes):
-        return
-    for begin, end in row_chunks(*codes.shape):
-        if (codes[begin:end].view(torch.uint8) & 127).eq(127).any():
-            raise ValueError("fastgemm: a code of float8_e4m3fn is NaN; codes must be numbers")
