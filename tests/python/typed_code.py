@@ -27,6 +27,27 @@ def products(a: Tensor, b: Tensor, out: Tensor) -> None:
     assert_type(fastgemm.linear(a, b, None, activation="gelu_tanh", residual=out), Tensor)
 
 
+def quantized(a: Tensor) -> None:
+    q = fastgemm.quantize_weight(a, "int4", granularity="group", group_size=16, zero_points=True)
+    assert_type(q, fastgemm.QuantizedWeight)
+    assert_type(fastgemm.linear(a, q, activation="silu", invariant=True), Tensor)
+    assert_type(a @ q.mT, Tensor)
+    assert_type(q.dequantize(torch.float16), Tensor)
+    assert_type(q.codes, Tensor)
+    assert_type(q.zero_points, Tensor | None)
+    assert_type(q.nbytes, int)
+    again = fastgemm.QuantizedWeight(
+        q.codes, q.scales, q.zero_points, format=q.format, block_size=q.block_size, global_scale=q.global_scale
+    )
+    assert_type(nn.Parameter(again, requires_grad=False), nn.Parameter)
+
+
+def wrong_quantized(a: Tensor) -> None:
+    fastgemm.quantize_weight(a, "int4", granularity="row")  # type: ignore[arg-type]
+    fastgemm.quantize_weight(a, "int4", 128)  # type: ignore[misc]
+    fastgemm.QuantizedWeight(a, a)  # type: ignore[call-arg]
+
+
 def wrong_products(a: Tensor, b: Tensor, precision: str) -> None:
     fastgemm.matmul(a, [[1.0]])  # type: ignore[arg-type]
     fastgemm.matmul(a, b, 3)  # type: ignore[call-arg]

@@ -41,7 +41,7 @@ def random_weight(n: int, k: int, kind: tuple, order: bool = False, **options: o
     if format == "fp8":
         codes[codes & 127 == 127] = 0
     if scale == "e8m0":
-        scales = torch.randint(100, 140, shape, dtype=torch.uint8).view(SCALES[scale])
+        scales = torch.randint(118, 129, shape, dtype=torch.uint8).view(SCALES[scale])
     else:
         scales = (torch.rand(shape) + 0.1).to(SCALES[scale])
     zeros = None
