@@ -29,6 +29,7 @@ from ._quantized.gradient import register as _register_autocast_of_quantized_lay
 from ._tracing.autograd import register as _register_autograd
 from ._tracing.conjugates import register as _register_lazy
 from ._tracing.fake import register as _register_fake
+from ._tracing.fake_quantized import register as _register_fake_of_quantized_layers
 from ._tracing.flops import register as _register_flop_formulas
 from ._tracing.functorch import register as _register_transforms
 from .distributed import register_on_import as _register_sharding_rules
@@ -98,6 +99,7 @@ def __dir__() -> list[str]:
 if not _override_library.use_in_eager_mode():  # which answers in C++
     _introspect.set_framework_probe(_torch_computes)
 _register_fake()
+_register_fake_of_quantized_layers()
 _register_autograd()
 _register_transforms()
 _register_sharding_rules()

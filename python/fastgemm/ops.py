@@ -12,7 +12,7 @@ from torch.overrides import has_torch_function_variadic
 
 from . import _errors
 from ._ops.add import add, add_
-from ._ops.dispatch import CHOICE, compiles_quantized, gemm_at_once, matmul_at_once, options_of, overridden
+from ._ops.dispatch import CHOICE, compiled_override, gemm_at_once, matmul_at_once, options_of, overridden
 from ._ops.gemm import PRODUCT, gemm
 from ._ops.transpose import transpose
 from ._typing import Precision
@@ -99,10 +99,9 @@ def matmul(
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.matmul")
     choice = level, kernel, precision, out_dtype
-    if compiles_quantized(b):
-        from ._quantized import product
-
-        return product.matmul(a, b, out=out, **dict(zip(CHOICE, choice, strict=True)))
+    compiled = compiled_override(b)
+    if compiled:
+        return compiled(matmul, (a, b), {"out": out, **dict(zip(CHOICE, choice, strict=True))})
     if out is None and not is_dynamo_compiling():
         try:
             if level is None and kernel is None and precision is None and out_dtype is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from ._ops.dispatch import compiled_overrides
+from ._quantized import functions
 from ._quantized.quantize import quantize_weight
 from ._quantized.weight import QuantizedWeight, rebuild
 
@@ -17,3 +19,4 @@ def __dir__() -> list[str]:
 for _public in (QuantizedWeight, quantize_weight, rebuild):
     _public.__module__ = __name__  # the module in which pickles find them
 torch.serialization.add_safe_globals([QuantizedWeight, rebuild])
+compiled_overrides.append((QuantizedWeight, functions.call))

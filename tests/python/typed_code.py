@@ -44,7 +44,7 @@ def quantized(a: Tensor) -> None:
 
 def wrong_quantized(a: Tensor) -> None:
     fastgemm.quantize_weight(a, "int4", granularity="row")  # type: ignore[arg-type]
-    fastgemm.quantize_weight(a, "int4", 128)  # type: ignore[misc]
+    fastgemm.quantize_weight(a)  # type: ignore[call-arg]
     fastgemm.QuantizedWeight(a, a)  # type: ignore[call-arg]
 
 

@@ -19,7 +19,7 @@ from .._ops.dispatch import (
     DENSE,
     PLAIN,
     SAME_TYPE,
-    compiles_quantized,
+    compiled_override,
     has_precision,
     linear_at_once,
     linear_bare,
@@ -137,11 +137,11 @@ def _layer(
         result = linear_at_once(input, weight, bias, function is linear)  # which checks its arguments itself
         if result is not NotImplemented:
             return result
-    if compiling and compiles_quantized(weight):
-        from .._quantized import product
-
-        choice = {"level": level, "kernel": kernel, "precision": precision}
-        return product.called("nn.linear", input, weight, bias, **choice)  # type: ignore[arg-type]
+    compiled = compiled_override(weight)
+    if compiled:
+        return compiled(
+            function, (input, weight, bias), {"level": level, "kernel": kernel, "precision": precision}
+        )
     if has_torch_function_variadic(input, weight, bias):
         return _overridden(function, input, weight, bias, level=level, kernel=kernel, precision=precision)
     if tracing:

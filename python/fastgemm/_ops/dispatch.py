@@ -97,14 +97,18 @@ def out_of_sight(
     return _library.call_unseen(function, *given, **options)
 
 
-def compiles_quantized(weight: Any) -> bool:
-    """Whether torch.compile records a product with a QuantizedWeight. It calls the ``__torch_function__`` of
-    subclasses for torch's functions only: has_torch_function_variadic does not find it there."""
-    if not is_dynamo_compiling():
-        return False
-    from .._quantized.weight import QuantizedWeight
+compiled_overrides: list[tuple[type, Callable[..., Any]]] = []
+"""Tensor subclasses of this package, each with its function for calls: ``__torch_function__`` without types."""
 
-    return isinstance(weight, QuantizedWeight)
+
+def compiled_override(x: object) -> Callable[..., Any] | None:
+    """The function that overrides calls with this operand while torch.compile records them. It finds
+    ``__torch_function__`` for torch's functions only: has_torch_function_variadic is False there."""
+    if is_dynamo_compiling():
+        for kind, call in compiled_overrides:
+            if isinstance(x, kind):
+                return call
+    return None
 
 
 class Op:

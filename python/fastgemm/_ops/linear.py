@@ -18,7 +18,7 @@ from .. import _errors
 from .._typing import Activation, Precision
 from ..table import invariant_choice
 from . import autocast
-from .dispatch import CHOICE, Op, compiles_quantized, ops, options_of, overridden, public
+from .dispatch import CHOICE, Op, compiled_override, ops, options_of, overridden, public
 from .gemm import _gemm_gradients, gemm
 from .vmap import batch_first, rank_of
 
@@ -74,18 +74,16 @@ def linear(
         RuntimeError: the level or kernel asked for cannot run here.
     """
     choice = level, kernel, precision, out_dtype
-    compiles = compiles_quantized(weight)
-    if compiles or has_torch_function_variadic(x, weight, bias, residual):
+    compiled = compiled_override(weight)
+    if compiled or has_torch_function_variadic(x, weight, bias, residual):
         given: dict[str, Any] = {
             "activation": activation,
             "residual": residual,
             "invariant": invariant or None,
         }
         given.update(zip(CHOICE, choice, strict=True))
-        if compiles:
-            from .._quantized import product
-
-            return product.called("linear", x, weight, bias, **given)
+        if compiled:
+            return compiled(linear, (x, weight, bias), given)
         return overridden(linear, (x, weight, bias, residual), x, weight, bias, **given)
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.linear")

@@ -7,7 +7,7 @@ refused."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +18,8 @@ from .._nn.linear import linear as layer
 from .._ops.linear import linear
 from ..ops import matmul
 from . import layout, product
-from . import weight as weights  # imported while that module is, which refers to this one
+from .base import Packed, has_units
 from .checks import check_dtype
-
-if TYPE_CHECKING:
-    from .weight import QuantizedWeight
 
 aten = torch.ops.aten
 _set_requires_grad = Tensor.requires_grad.__set__  # type: ignore[attr-defined]
@@ -56,27 +53,27 @@ def refuse_gradient(requires_grad: bool = True) -> None:
         )
 
 
-def _to_copy(q: QuantizedWeight, **options: Any) -> QuantizedWeight:
+def _to_copy(q: Packed, **options: Any) -> Packed:
     device = q.device if options.get("device") is None else torch.device(options["device"])
     return q._on(device, options.get("dtype") or q.dtype, bool(options.get("non_blocking")))
 
 
-def _empty_like(q: QuantizedWeight, **options: Any) -> QuantizedWeight:
+def _empty_like(q: Packed, **options: Any) -> Packed:
     device = q.device if options.get("device") is None else torch.device(options["device"])
     dtype = options.get("dtype") or q.dtype
     check_dtype(dtype)
-    units = q._packing.units if device == q.device else weights.has_units(device)
+    units = q._packing.units if device == q.device else has_units(device)
     packing = q._packing._replace(units=units)
     by, order = (None if x is None else torch.empty_like(x, device=device) for x in (q._global, q._order))
     return q._like(layout.empty(packing, device), by, order, packing=packing, dtype=dtype)
 
 
 def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
-    if not isinstance(q, weights.QuantizedWeight):
+    if not isinstance(q, Packed):
         raise NotImplementedError(
             "fastgemm: a tensor cannot be copied into a QuantizedWeight; quantize it by fastgemm.quantize_weight"
         )
-    if not isinstance(to, weights.QuantizedWeight):
+    if not isinstance(to, Packed):
         raise NotImplementedError(
             "fastgemm: a QuantizedWeight cannot be copied into a tensor; copy q.dequantize(), or load the "
             "weight with load_state_dict(..., assign=True)"
@@ -93,11 +90,11 @@ def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
     return to
 
 
-def _transpose(q: QuantizedWeight, first: int = 0, second: int = 1) -> QuantizedWeight:
+def _transpose(q: Packed, first: int = 0, second: int = 1) -> Packed:
     return q._map(lambda x: x) if first % 2 == second % 2 else q._transpose()
 
 
-def _permute(q: QuantizedWeight, dims: list[int]) -> QuantizedWeight:
+def _permute(q: Packed, dims: list[int]) -> Packed:
     return _transpose(q, *dims) if dims[0] % 2 else _transpose(q, 0, 0)
 
 

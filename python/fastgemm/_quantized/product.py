@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,18 +13,15 @@ from .._ops.dispatch import choice_of
 from .._ops.linear import _as_rows, _check_activation
 from .._typing import Activation
 from . import layout
-from . import weight as weights  # imported while that module is, which refers to this one
+from .base import Packed
 from .gradient import LAYER
-
-if TYPE_CHECKING:
-    from .weight import QuantizedWeight
 
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def linear(
     x: Tensor,
-    q: QuantizedWeight,
+    q: Packed,
     bias: Tensor | None = None,
     activation: Activation | None = None,
     residual: Tensor | None = None,
@@ -43,7 +40,7 @@ def linear(
         )
     if not isinstance(x, Tensor):
         raise _errors.not_a_tensor(x=x)
-    if isinstance(x, weights.QuantizedWeight):
+    if isinstance(x, Packed):
         raise ValueError("fastgemm: only the weight of a product may be quantized, not x")
     if x.dtype not in FLOATS:
         raise TypeError(f"fastgemm: x must be bfloat16, float16 or float32, got {x.dtype}")
@@ -71,8 +68,8 @@ def linear(
 
 
 def _options(
-    q: QuantizedWeight, level: int | None, kernel: str | None, out_dtype: torch.dtype | None, invariant: bool
-) -> tuple[QuantizedWeight, dict[str, Any]]:
+    q: Packed, level: int | None, kernel: str | None, out_dtype: torch.dtype | None, invariant: bool
+) -> tuple[Packed, dict[str, Any]]:
     """The weight in the order that the op reads here, and the op's keyword arguments."""
     if not is_compiling() and _introspect.simulating():
         q = q._ordered(True)
@@ -111,7 +108,7 @@ def called(
 ) -> Tensor:
     """:func:`linear` for a public function of this name, which is in the messages of errors."""
     try:
-        if not isinstance(weight, weights.QuantizedWeight):
+        if not isinstance(weight, Packed):
             raise ValueError("fastgemm: only the weight of a product may be quantized")
         if precision not in (None, "ieee"):
             raise ValueError(
@@ -132,8 +129,8 @@ def matmul(a: Any, b: Any, *, out: Tensor | None = None, **choice: Any) -> Tenso
     """torch.matmul, and fastgemm.matmul with its choice."""
     if out is not None:
         raise ValueError("fastgemm.matmul: out= is not for quantized weights")
-    if not isinstance(b, weights.QuantizedWeight) or not b._transposed:
-        what = "a quantized weight" if isinstance(b, weights.QuantizedWeight) else f"{type(b).__name__} b"
+    if not isinstance(b, Packed) or not b._transposed:
+        what = "a quantized weight" if isinstance(b, Packed) else f"{type(b).__name__} b"
         raise ValueError(
             f"fastgemm.matmul: {what} of shape {tuple(getattr(b, 'shape', ()))} cannot be the second operand "
             "here; products with a QuantizedWeight q of (N, K) are x @ q.mT, for others take q.dequantize()"

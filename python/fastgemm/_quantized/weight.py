@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from . import functions, layout
+from .base import INNER, Packed, has_units
 from .checks import check_dtype, global_scale_of, order_of, packing_of, refuse_nan
-from .formats import CODES, FORMATS, SCALES, Packing, Parts
-
-INNER = ("_codes", "_scales", "_zeros", "_global", "_order")
+from .formats import CODES, FORMATS, SCALES, Parts
 
 
-class QuantizedWeight(Tensor):
+class QuantizedWeight(Packed):
     """A weight of a linear layer, ``(N, K)``, in codes of 4 or 8 bits.
 
     It stands for ``(code - zero point) * scale * global scale``, or ``(code * scale + zero point) * global
@@ -53,15 +52,6 @@ class QuantizedWeight(Tensor):
             blocks for which it has no order.
     """
 
-    _codes: Tensor
-    _scales: Tensor | None
-    _zeros: Tensor | None
-    _global: Tensor | None
-    _order: Tensor | None
-    _packing: Packing
-    _format: str
-    _transposed: bool
-
     def __new__(
         cls,
         codes: Tensor,
@@ -85,7 +75,7 @@ class QuantizedWeight(Tensor):
         if codes.dtype == torch.float8_e4m3fn:
             refuse_nan(codes)
         parts = Parts(*(None if x is None else x.detach().contiguous() for x in parts))  # type: ignore[arg-type]
-        made = wrap(parts, packing, global_scale, order, format, dtype)
+        made = cls._wrap(parts, packing, global_scale, order, format, dtype)
         return made if not has_units(codes.device) else made._ordered(True)
 
     # Facts
@@ -180,58 +170,6 @@ class QuantizedWeight(Tensor):
         weight = layout.dequantize(parts, self._packing, self._global, self._order, dtype)
         return weight.mT if self._transposed else weight
 
-    # Orders in memory
-
-    def _inner(self) -> tuple[Tensor | None, ...]:
-        return self._codes, self._scales, self._zeros, self._global, self._order
-
-    def _plain(self) -> Parts:
-        parts = Parts(self._codes, self._scales, self._zeros)
-        return layout.to_plain(parts, self._packing) if self._packing.units else parts
-
-    def _ordered(self, units: bool) -> QuantizedWeight:
-        """The weight in units, or in the plain order; itself if it is. Whatever its device: tests and the
-        simulator use units on CPUs."""
-        if units == self._packing.units:
-            return self
-        convert = layout.to_units if units else layout.to_plain
-        parts = convert(Parts(self._codes, self._scales, self._zeros), self._packing)
-        return self._like(parts, self._global, self._order, packing=self._packing._replace(units=units))
-
-    def _like(
-        self,
-        parts: Parts,
-        by: Tensor | None,
-        order: Tensor | None,
-        *,
-        packing: Packing | None = None,
-        dtype: torch.dtype | None = None,
-        transposed: bool | None = None,
-    ) -> QuantizedWeight:
-        """A weight of other tensors that has what is not given from this one."""
-        transposed = self._transposed if transposed is None else transposed
-        return wrap(parts, packing or self._packing, by, order, self._format, dtype or self.dtype, transposed)
-
-    def _map(self, function: Callable[[Tensor], Tensor], **options: Any) -> QuantizedWeight:
-        """A weight whose tensors are results of a function of these."""
-        codes, *others = (None if x is None else function(x) for x in self._inner())
-        assert codes is not None
-        scales, zeros, by, order = others
-        return self._like(Parts(codes, scales, zeros), by, order, **options)
-
-    def _on(self, device: torch.device, dtype: torch.dtype, non_blocking: bool = False) -> QuantizedWeight:
-        """A copy on a device, in its order."""
-        check_dtype(dtype)
-        if device == self.device:
-            return self._map(torch.clone, dtype=dtype)
-        # The order changes on the GPU, if one takes part.
-        source = self if self.device.type == "cpu" or has_units(device) else self._ordered(False)
-        moved = source._map(lambda x: x.to(device, non_blocking=non_blocking), dtype=dtype)
-        return moved._ordered(has_units(device))
-
-    def _transpose(self) -> QuantizedWeight:
-        return self._map(lambda x: x, transposed=not self._transposed)
-
     # torch's protocols
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
@@ -245,7 +183,9 @@ class QuantizedWeight(Tensor):
         packing, format, dtype, transposed = facts
         codes, scales, zeros, by, order = (inner.get(name) for name in INNER)
         assert codes is not None
-        return wrap(Parts(codes, scales, zeros), packing, by, order, format, dtype, transposed)
+        return QuantizedWeight._wrap(
+            Parts(codes, scales, zeros), packing, by, order, format, dtype, transposed
+        )
 
     def _stable_hash_for_caching(self) -> str:
         """What compiled code depends on, for torch's cache of it."""
@@ -316,34 +256,6 @@ def rebuild(
     return torch.nn.Parameter(made, requires_grad=False) if parameter else made  # type: ignore[return-value]
 
 
-def wrap(
-    parts: Parts,
-    packing: Packing,
-    by: Tensor | None,
-    order: Tensor | None,
-    format: str,
-    dtype: torch.dtype,
-    transposed: bool = False,
-) -> QuantizedWeight:
-    """A weight of tensors that are in the order that ``packing`` says, without checks."""
-    n, k = packing.n, packing.k
-    made: QuantizedWeight = Tensor._make_wrapper_subclass(
-        QuantizedWeight,
-        (k, n) if transposed else (n, k),
-        strides=(1, k) if transposed else (k, 1),
-        dtype=dtype,
-        device=parts.codes.device,
-    )
-    made._codes, made._scales, made._zeros = parts
-    made._global, made._order = by, order
-    made._packing, made._format, made._transposed = packing, format, transposed
-    return made
-
-
 def _parameter_like(weight: QuantizedWeight, copy: QuantizedWeight) -> QuantizedWeight:
     is_parameter = isinstance(weight, torch.nn.Parameter)
     return torch.nn.Parameter(copy, requires_grad=False) if is_parameter else copy  # type: ignore[return-value]
-
-
-def has_units(device: torch.device) -> bool:
-    return device.type == "cuda"

@@ -288,8 +288,6 @@ def _register(name: str, function: Callable[..., object]) -> None:
 
 
 def register() -> None:
-    from .fake_quantized import quantized_linear  # which uses the checks above
-
     fakes: dict[str, Callable[..., Tensor]] = {"gemm": _gemm, "transpose": _transpose, "add": _add}
     into: dict[str, Callable[..., None]] = {"gemm": _gemm_out, "transpose": _transpose_out, "add": _add_out}
     for name, fake in fakes.items():
@@ -299,6 +297,4 @@ def register() -> None:
     _register("_matmul", _gemm)
     _register("linear", _linear)
     _register("_fused_linear", _linear)
-    _register("quantized_linear", quantized_linear)
-    _register("_quantized_linear", quantized_linear)
     _register("add_", _add_in_place)

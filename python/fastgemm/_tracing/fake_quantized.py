@@ -8,8 +8,9 @@ from torch import Tensor
 from .._ops.linear import ACTIVATIONS
 from .._quantized import layout
 from .._quantized.formats import CODES, Packing
+from .._quantized.gradient import LAYER
 from ..table import check_choice
-from .fake import _check_devices, _check_tensors, _require, _result_dtype, check_terms
+from .fake import _check_devices, _check_tensors, _register, _require, _result_dtype, check_terms
 
 INPUTS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -75,3 +76,8 @@ def quantized_linear(
     result = input.new_empty((input.shape[0], n), dtype=_result_dtype(input.dtype, out_dtype))
     check_terms(input, result, bias, residual)
     return result
+
+
+def register() -> None:
+    for name in LAYER.names:
+        _register(name, quantized_linear)
