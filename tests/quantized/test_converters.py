@@ -1,0 +1,451 @@
+"""Tests the constructors of QuantizedWeight that read other libraries' weights, against what those compute.
+
+torchao, compressed-tensors and bitsandbytes make the layers where they are installed; the layouts of the others
+are written out here as loops."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from fastgemm.quantized import QuantizedWeight
+
+FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def assert_same_bits(q, expected):
+    """The dequantized weight, in the dtype of what the library computed."""
+    own = q.dequantize(expected.dtype)
+    assert own.shape == expected.shape and q.shape == expected.shape
+    assert torch.equal(own, expected), f"{(own != expected).sum()} numbers differ"
+
+
+def fp4(code):
+    return -FP4[code - 8] if code > 7 else FP4[code]
+
+
+# GPTQ and AWQ, from their packing loops (AutoGPTQ qlinear_cuda.py, AutoAWQ gemm.py)
+
+
+def pack_words(rows, bits, order=None):
+    """Rows of codes, packed along each row into int32 words; ``order``: the column of each place of a word."""
+    each = 32 // bits
+    words = torch.zeros(rows.shape[0], rows.shape[1] // each, dtype=torch.int64)
+    for column in range(words.shape[1]):
+        for place in range(each):
+            of = order[place] if order else place
+            words[:, column] |= rows[:, column * each + of].long() << bits * place
+    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
+
+
+def draw_gptq(n, k, bits, size, g_idx=None, zeros=None, dtype=torch.float16):
+    groups = -(-k // size)
+    codes = torch.randint(2**bits, (n, k))
+    scales = (torch.rand(groups, n) + 0.5).to(dtype)
+    zeros = torch.randint(1, 2**bits, (groups, n)) if zeros is None else torch.full((groups, n), zeros)
+    of = torch.arange(k) // size if g_idx is None else g_idx
+    expected = torch.empty(n, k)
+    for column in range(k):
+        expected[:, column] = (codes[:, column] - zeros[of[column]]) * scales[of[column]].float()
+    return pack_words(codes, bits).t().contiguous(), zeros, scales, expected
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("version", [1, 2])
+def test_gptq(bits, version):
+    n, k, size = 24, 72, 32  # the last group has 8 columns
+    shuffled = (torch.arange(k) // size)[torch.randperm(k)]
+    for g_idx, sorts in ((None, False), (torch.arange(k).int() // size, False), (shuffled.int(), True)):
+        qweight, zeros, scales, expected = draw_gptq(n, k, bits, size, g_idx)
+        qzeros = pack_words(zeros - (2 - version), bits)
+        q = QuantizedWeight.from_gptq(
+            qweight, qzeros, scales, g_idx, bits=bits, group_size=size, version=version
+        )
+        assert (q.format, q.dtype, q.group_size) == ("int4" if bits == 4 else "int8", torch.float16, size)
+        assert (q.order is not None) == sorts
+        assert_same_bits(q, expected)
+        assert_same_bits(q, expected.half())
+
+
+def test_gptq_symmetric_and_per_channel():
+    qweight, zeros, scales, expected = draw_gptq(16, 64, 4, 64, zeros=8, dtype=torch.bfloat16)
+    q = QuantizedWeight.from_gptq(
+        qweight, pack_words(zeros - 1, 4), scales, torch.zeros(64, dtype=torch.int32)
+    )
+    assert q.zero_points is None and q.granularity == "channel" and q.dtype == torch.bfloat16
+    assert_same_bits(q, expected)
+    # A stored 15 is the zero point 0: the library adds in 4 bits.
+    qweight, zeros, scales, expected = draw_gptq(16, 64, 4, 32, zeros=0)
+    assert_same_bits(QuantizedWeight.from_gptq(qweight, pack_words(zeros + 15, 4), scales), expected)
+
+
+def test_gptq_refusals():
+    qweight, zeros, scales, _ = draw_gptq(16, 64, 4, 32)
+    qzeros = pack_words(zeros, 4)
+    uneven = torch.tensor([0] * 30 + [1] * 34)
+    for arguments, options, message in (
+        ((qweight, qzeros, scales), {"bits": 3}, "3 bits"),
+        ((qweight, qzeros, scales), {"version": 3}, "version 3"),
+        ((qweight, qzeros[:, :1], scales), {}, "qzeros is"),
+        ((qweight.long(), qzeros, scales), {}, "qweight is torch.int64"),
+        ((qweight, qzeros, scales), {"group_size": 64}, "groups of 64"),
+        ((qweight, qzeros, scales, uneven), {}, "several sizes"),
+        ((qweight, qzeros, scales, uneven[:8]), {}, "g_idx"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            QuantizedWeight.from_gptq(*arguments, **options)
+
+
+def test_awq():
+    n, k, size, order = 32, 96, 32, (0, 2, 4, 6, 1, 3, 5, 7)
+    codes, zeros = torch.randint(16, (n, k)), torch.randint(16, (k // size, n))
+    scales = (torch.rand(k // size, n) + 0.5).half()
+    expected = torch.empty(n, k, dtype=torch.float16)
+    for column in range(k):
+        expected[:, column] = (codes[:, column] - zeros[column // size]) * scales[column // size]
+    qweight, qzeros = pack_words(codes.t(), 4, order), pack_words(zeros, 4, order)
+    q = QuantizedWeight.from_awq(qweight, qzeros, scales, group_size=size)
+    assert q.format == "int4" and q.order is None
+    assert_same_bits(q, expected)
+    with pytest.raises(ValueError, match="8 bits"):
+        QuantizedWeight.from_awq(qweight, qzeros, scales, bits=8)
+    with pytest.raises(ValueError, match="qweight is"):
+        QuantizedWeight.from_awq(qweight.t(), qzeros, scales)
+
+
+# bitsandbytes
+
+
+@pytest.fixture
+def bnb():
+    return pytest.importorskip("bitsandbytes")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bitsandbytes(bnb, nested, dtype):
+    weight = torch.randn(40, 192, dtype=dtype)
+    functional = bnb.functional
+    codes, state = functional.quantize_4bit(
+        weight, blocksize=64, quant_type="nf4", compress_statistics=nested
+    )
+    expected = functional.dequantize_4bit(codes, state)
+    assert expected.dtype == dtype
+    layer = bnb.nn.Linear4bit(192, 40, bias=False, quant_type="nf4", compress_statistics=nested)
+    layer.weight = bnb.nn.Params4bit(codes, quant_state=state, quant_type="nf4", bnb_quantized=True)
+    for q in (
+        QuantizedWeight.from_bitsandbytes(codes, state),
+        QuantizedWeight.from_bitsandbytes(layer.weight),
+    ):
+        assert (q.format, q.group_size, q.dtype, q.scales.dtype) == ("nf4", 64, dtype, torch.float32)
+        assert_same_bits(q, expected)
+
+
+def test_bitsandbytes_refusals(bnb):
+    def quantize(shape, **options):
+        return bnb.functional.quantize_4bit(torch.randn(shape), blocksize=64, **options)
+
+    with pytest.raises(ValueError, match="'fp4'"):
+        QuantizedWeight.from_bitsandbytes(*quantize((8, 64), quant_type="fp4"))
+    with pytest.raises(ValueError, match="cross the rows"):
+        QuantizedWeight.from_bitsandbytes(*quantize((8, 96), quant_type="nf4"))
+    with pytest.raises(ValueError, match="no quant_state"):
+        QuantizedWeight.from_bitsandbytes(bnb.nn.Params4bit(torch.randn(8, 64), quant_type="nf4"))
+
+
+# torchao
+
+
+@pytest.fixture
+def ao():
+    pytest.importorskip("torchao")
+    from torchao import quantization
+
+    return quantization
+
+
+def quantized(ao, config, dtype, n=48, k=256):
+    layer = torch.nn.Sequential(torch.nn.Linear(k, n, dtype=dtype))
+    ao.quantize_(layer, config)
+    return layer[0].weight
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_torchao_of_8_bits(ao, dtype):
+    from torchao.quantization.granularity import PerGroup, PerRow, PerTensor
+
+    for config, granularity in (
+        (ao.Int8WeightOnlyConfig(granularity=PerRow()), "channel"),
+        (ao.Int8WeightOnlyConfig(granularity=PerTensor()), "tensor"),
+        (ao.Int8WeightOnlyConfig(granularity=PerGroup(32)), "group"),
+        (ao.Float8WeightOnlyConfig(granularity=PerRow()), "channel"),
+        (ao.Float8WeightOnlyConfig(granularity=PerTensor()), "tensor"),
+    ):
+        weight = quantized(ao, config, dtype)
+        q = QuantizedWeight.from_torchao(weight)
+        assert q.granularity == granularity and q.dtype == dtype
+        assert_same_bits(q, weight.dequantize(output_dtype=torch.float32))
+        assert_same_bits(q, weight.dequantize(output_dtype=torch.float32).to(dtype))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_torchao_unpacked(ao, bits, symmetric):
+    from torchao.quantization.granularity import PerAxis, PerGroup
+
+    mapping = ao.MappingType.SYMMETRIC if symmetric else ao.MappingType.ASYMMETRIC
+    for granularity in (PerGroup(64), PerAxis(0)):
+        config = ao.IntxWeightOnlyConfig(
+            weight_dtype=getattr(torch, f"int{bits}"), granularity=granularity, mapping_type=mapping
+        )
+        weight = quantized(ao, config, torch.float32)
+        q = QuantizedWeight.from_torchao(weight)
+        assert q.format == f"int{bits}" and (q.zero_points is None) == symmetric
+        assert_same_bits(q, weight.dequantize())
+    with pytest.raises(ValueError, match=r"torch\.int3"):
+        weight = quantized(ao, ao.IntxWeightOnlyConfig(weight_dtype=torch.int3), torch.float32)
+        QuantizedWeight.from_torchao(weight)
+
+
+def test_torchao_int4(ao):
+    """Its kernels' codes; a GPU or another library is needed to make such tensors by quantize_."""
+    n, k, size = 24, 256, 64
+    codes = torch.randint(-8, 8, (n, k), dtype=torch.int8)
+    scale, zero = (torch.randn(k // size, n, dtype=torch.bfloat16) for _ in range(2))
+    packed = torch.empty(n, k // 2, dtype=torch.int8)
+    expected = torch.empty(n, k)
+    for column in range(k):
+        half = codes[:, column] & 15
+        of = column // 2
+        packed[:, of] = half if column % 2 == 0 else packed[:, of] | half << 4
+        expected[:, column] = codes[:, column] * scale[column // size].float() + zero[column // size].float()
+    weight = ao.Int4Tensor(packed, scale, zero, [1, size], torch.Size((n, k)))
+    q = QuantizedWeight.from_torchao(weight)
+    assert (q.format, q.zero_points.dtype) == ("int4", torch.bfloat16)
+    assert_same_bits(q, expected)
+    scaled = ao.Int4Tensor(packed, scale, zero, [1, size], torch.Size((n, k)), act_pre_scale=torch.ones(k))
+    for wrong, message in ((scaled, "act_pre_scale"), (torch.randn(4, 4), "Tensor is no tensor of torchao")):
+        with pytest.raises(ValueError, match=message):
+            QuantizedWeight.from_torchao(wrong)
+
+
+def tinygemm_words(codes):
+    """``_convert_weight_to_int4pack`` of torch, as its kernel writes: (n, k) of 0 to 15, inner_k_tiles = 8."""
+    n, k = codes.shape
+    words = torch.zeros(n // 8, k // 128, 32, 4, dtype=torch.int64)
+    for lane in range(32):
+        rows = codes[lane // 4 :: 8].long()
+        for inner in range(0, 8, 2):
+            first = inner * 16 + lane % 4 * 2
+            ks = [first, first + 1, first + 8, first + 9, first + 16, first + 17, first + 24, first + 25]
+            v = [rows[:, of::128] for of in ks]
+            places = (v[0], v[2], v[4], v[6], v[1], v[3], v[5], v[7])
+            words[:, :, lane, inner // 2] = sum(place << 4 * i for i, place in enumerate(places))
+    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
+
+
+@pytest.mark.parametrize(("n", "k"), [(16, 1024), (20, 1152)])
+def test_torchao_tinygemm(ao, n, k):
+    from torchao.quantization.quant_primitives import _dequantize_affine_tinygemm
+    from torchao.quantization.utils import pack_tinygemm_scales_and_zeros
+
+    size, padded = 128, (-(-n // 8) * 8, -(-k // 1024) * 1024)
+    codes = torch.randint(16, padded, dtype=torch.int32)
+    scale, zero = (torch.randn(padded[0], padded[1] // size, dtype=torch.bfloat16) for _ in range(2))
+    expected = _dequantize_affine_tinygemm(codes, (1, size), scale, zero, torch.int32, 0, 15)
+    both = pack_tinygemm_scales_and_zeros(scale, zero)
+    words = tinygemm_words(codes)
+    if torch.cuda.is_available():
+        pairs = (codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8).cuda()
+        assert torch.equal(torch.ops.aten._convert_weight_to_int4pack(pairs, 8).cpu(), words)
+    weight = ao.Int4TilePackedTo4dTensor(words, both, [1, size], torch.Size((n, k)))
+    q = QuantizedWeight.from_torchao(weight)
+    assert q.dtype == torch.bfloat16
+    assert_same_bits(q, expected[:n, :k])
+
+
+# compressed-tensors
+
+
+@pytest.fixture
+def ct():
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors import quantization
+
+    return quantization
+
+
+def compressed(ct, name, weight, scale, zero=None, more=None, **arguments):
+    """A layer as the library stores it, and the weight that it computes of that."""
+    from compressed_tensors.compressors import BaseCompressor
+
+    scheme = ct.QuantizationScheme(targets=["Linear"], weights=ct.QuantizationArgs(**arguments))
+    compressor = BaseCompressor.get_value_from_registry(name)
+    state = {"weight": weight, "weight_scale": scale, **(more or {})}
+    if zero is not None:
+        state["weight_zero_point"] = zero
+    stored = compressor.compress(state, scheme)
+    return stored, scheme.weights, compressor.decompress(stored, scheme)["weight"]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("strategy", ["group", "channel"])
+def test_compressed_tensors_packed(ct, bits, symmetric, strategy):
+    n, k, size = 40, 192, 64
+    groups = k // size if strategy == "group" else 1
+    largest = 2 ** (bits - 1)
+    scale = torch.rand(n, groups) / 16 + 0.01
+    zero = None if symmetric else torch.randint(-largest, largest, (n, groups), dtype=torch.int8)
+    options = {"num_bits": bits, "symmetric": symmetric, "strategy": strategy, "type": "int"}
+    if strategy == "group":
+        options["group_size"] = size
+    weight = torch.randn(n, k)
+    stored, arguments, expected = compressed(ct, "pack-quantized", weight, scale, zero, **options)
+    for given in (arguments, json.loads(arguments.model_dump_json())):  # of the library, and of config.json
+        q = QuantizedWeight.from_compressed_tensors(stored, given)
+        assert q.format == f"int{bits}" and (q.zero_points is None) == symmetric
+        assert_same_bits(q, expected)
+    stored, arguments, expected = compressed(
+        ct, "pack-quantized", weight.bfloat16(), scale.bfloat16(), None, **options | {"symmetric": True}
+    )
+    assert expected.dtype == torch.bfloat16
+    assert_same_bits(QuantizedWeight.from_compressed_tensors(stored, arguments), expected)
+
+
+def test_compressed_tensors_sorted_by_activation():
+    n, k, size = 16, 64, 16
+    codes, scales = torch.randint(16, (n, k)), torch.rand(n, k // size)
+    g_idx = (torch.arange(k) // size)[torch.randperm(k)]
+    stored = {
+        "weight_packed": pack_words(codes, 4),
+        "weight_scale": scales,
+        "weight_shape": torch.tensor([n, k]),
+        "weight_g_idx": g_idx.int(),
+    }
+    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": size}
+    assert_same_bits(QuantizedWeight.from_compressed_tensors(stored, weights), (codes - 8) * scales[:, g_idx])
+    for tensors, options, message in (
+        (stored | {"weight_lut": scales}, {}, "weight_lut"),
+        (stored, {"num_bits": 3}, "3 bits"),
+        (stored, {"strategy": "token"}, "'token'"),
+        (stored, {"symmetric": False}, "weight_zero_point"),
+        (stored, {"group_size": 32}, "weight_scale is"),
+        ({"weight_packed": codes}, {}, "no weight_scale"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            QuantizedWeight.from_compressed_tensors(tensors, weights | options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [("int", "channel"), ("int", "tensor"), ("float", "channel"), ("float", "tensor"), ("float", "block")],
+)
+def test_compressed_tensors_of_8_bits(ct, kind, strategy):
+    n, k = 40, 192
+    shape = {"channel": (n, 1), "tensor": (1,), "block": (3, 3)}[strategy]
+    options = {"num_bits": 8, "type": kind, "symmetric": True, "strategy": strategy}
+    if strategy == "block":
+        options["block_structure"] = [16, 64]
+    scale = (torch.rand(shape) / 16 + 0.01).bfloat16()
+    name = f"{kind}-quantized"
+    stored, arguments, expected = compressed(ct, name, torch.randn(n, k).bfloat16(), scale, **options)
+    q = QuantizedWeight.from_compressed_tensors(stored | {"input_scale": scale}, arguments)
+    assert q.format == ("int8" if kind == "int" else "fp8") and q.dtype == torch.bfloat16
+    assert_same_bits(q, expected)
+
+
+def test_compressed_tensors_of_fp4(ct):
+    n, k = 16, 128
+    options = {"num_bits": 4, "type": "float", "symmetric": True}
+    weight = torch.randn(n, k)
+    scale = weight.unflatten(1, (-1, 32)).abs().amax(-1).log2().floor().exp2() / 4
+    stored, arguments, expected = compressed(
+        ct, "mxfp4-pack-quantized", weight, scale, strategy="group", group_size=32, **options
+    )
+    q = QuantizedWeight.from_compressed_tensors(stored, arguments)
+    assert q.format == "mxfp4"
+    assert_same_bits(q, expected)
+    by = torch.tensor([1024.0])  # its reciprocal is exact, and so are all products below
+    scale = (weight.unflatten(1, (-1, 16)).abs().amax(-1) / 6 * by).to(torch.float8_e4m3fn)
+    arguments = {"strategy": "tensor_group", "group_size": 16, **options}
+    stored, arguments, expected = compressed(
+        ct, "nvfp4-pack-quantized", weight, scale.float(), more={"weight_global_scale": by}, **arguments
+    )
+    q = QuantizedWeight.from_compressed_tensors(stored, arguments)
+    assert q.format == "nvfp4" and torch.equal(q.scales, scale)
+    assert_same_bits(q, expected)
+
+
+# fp8, mxfp4 and nvfp4, as their formats define them
+
+
+def test_fp8():
+    n, k = 200, 300
+    codes = torch.randn(n, k).to(torch.float8_e4m3fn)
+    for scales, granularity, rows, columns in (
+        (torch.rand(2, 3), "128x128", 128, 128),
+        (torch.rand(n, 1), "channel", 1, k),
+        (torch.rand(n), "channel", 1, k),
+        (torch.rand(()), "tensor", n, k),
+        (torch.rand(1), "tensor", n, k),
+    ):
+        matrix = scales.reshape(-(-n // rows), -(-k // columns))
+        expected = codes.float() * matrix[torch.arange(n)[:, None] // rows, torch.arange(k) // columns]
+        q = QuantizedWeight.from_fp8(codes, scales)
+        assert (q.format, q.granularity, q.dtype) == ("fp8", granularity, torch.bfloat16)
+        assert_same_bits(q, expected)
+    q = QuantizedWeight.from_fp8(codes, torch.rand(4, 5, dtype=torch.bfloat16), block_size=(64, 64))
+    assert q.block_size == (64, 64)
+    for weight, scales, message in (
+        (codes, torch.rand(3, 3), r"expected one, one for each row, or \(2, 3\)"),
+        (codes.to(torch.float8_e5m2), torch.rand(1), "float8_e5m2"),
+        (codes.view(torch.int8).fill_(127).view(torch.float8_e4m3fn), torch.rand(1), "NaN"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            QuantizedWeight.from_fp8(weight, scales)
+
+
+def test_mxfp4():
+    n, groups = 12, 5
+    blocks = torch.randint(256, (n, groups, 16), dtype=torch.uint8)
+    scales = torch.randint(100, 140, (n, groups), dtype=torch.uint8)
+    expected = torch.empty(n, groups * 32)
+    for row in range(n):
+        for group in range(groups):
+            for i, byte in enumerate(blocks[row, group].tolist()):
+                for half, code in enumerate((byte & 15, byte >> 4)):
+                    value = fp4(code) * 2.0 ** (int(scales[row, group]) - 127)
+                    expected[row, 32 * group + 2 * i + half] = value
+    q = QuantizedWeight.from_mxfp4(blocks, scales)
+    assert (q.format, q.scales.dtype) == ("mxfp4", torch.float8_e8m0fnu)
+    assert_same_bits(q, expected)
+    assert_same_bits(q, expected.bfloat16())
+    with pytest.raises(ValueError, match="one by one"):
+        QuantizedWeight.from_mxfp4(blocks[None], scales[None])
+    with pytest.raises(ValueError, match="scales of mxfp4"):
+        QuantizedWeight.from_mxfp4(blocks, scales[:, :2])
+
+
+def test_nvfp4():
+    n, k = 12, 64
+    codes = torch.randint(256, (n, k // 2), dtype=torch.uint8)
+    scales = (torch.rand(n, k // 16) * 400).to(torch.float8_e4m3fn)
+    by = torch.tensor(0.001)
+    expected = torch.empty(n, k)
+    for row in range(n):
+        for column in range(k):
+            byte = int(codes[row, column // 2])
+            exact = fp4(byte >> 4 if column % 2 else byte & 15) * scales[row, column // 16].double()
+            expected[row, column] = exact * by.double()  # rounded once
+    q = QuantizedWeight.from_nvfp4(codes, scales, by)
+    assert (q.format, q.group_size) == ("nvfp4", 16)
+    assert_same_bits(q, expected)
+    for arguments, message in (
+        ((codes, scales.float(), by), "scales of nvfp4"),
+        ((codes, scales, scales), "one number"),
+        ((codes[:, :3], scales, by), "codes of nvfp4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            QuantizedWeight.from_nvfp4(*arguments)
