@@ -12,10 +12,11 @@ from torch import Tensor
 from . import functions, layout
 from .base import INNER, Packed, has_units
 from .checks import check_dtype, global_scale_of, order_of, packing_of, refuse_nan
+from .converters import Converters
 from .formats import CODES, FORMATS, SCALES, Parts
 
 
-class QuantizedWeight(Packed):
+class QuantizedWeight(Converters, Packed):
     """A weight of a linear layer, ``(N, K)``, in codes of 4 or 8 bits.
 
     It stands for ``(code - zero point) * scale * global scale``, or ``(code * scale + zero point) * global
