@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import torch
 from torch import Tensor
 
+from ._models.load import load_quantized
+from ._models.quantize import QuantizationReport, QuantizedLayer, quantize
 from ._nn.fuse import Model, Sequential, fuse
 from ._nn.layers import CHOICE, Linear, choose, take_apart
 from ._nn.linear import conv1d, linear
@@ -15,9 +17,22 @@ from ._nn.surgery import Notes, change_class, check_module, has_own_forward, why
 from ._typing import Precision
 from .table import check_product_choice, invariant_choice
 
-__all__ = ["Linear", "Sequential", "conv1d", "convert", "fuse", "linear", "revert"]
+__all__ = [
+    "Linear",
+    "QuantizationReport",
+    "QuantizedLayer",
+    "Sequential",
+    "conv1d",
+    "convert",
+    "fuse",
+    "linear",
+    "load_quantized",
+    "quantize",
+    "revert",
+]
 
-for _public in (Linear, Sequential, conv1d, fuse, linear):
+_PUBLIC: tuple[Any, ...] = (Linear, QuantizationReport, QuantizedLayer, Sequential, conv1d, fuse, linear)
+for _public in (*_PUBLIC, load_quantized, quantize):
     _public.__module__ = __name__  # the module in which pickles and graphs of torch.fx find them
 
 

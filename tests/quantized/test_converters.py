@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 
+import layouts
 import pytest
 import torch
 from fastgemm.quantized import QuantizedWeight
-
-FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def assert_same_bits(q, expected):
@@ -21,97 +20,56 @@ def assert_same_bits(q, expected):
     assert torch.equal(own, expected), f"{(own != expected).sum()} numbers differ"
 
 
-def fp4(code):
-    return -FP4[code - 8] if code > 7 else FP4[code]
-
-
-# GPTQ and AWQ, from their packing loops (AutoGPTQ qlinear_cuda.py, AutoAWQ gemm.py)
-
-
-def pack_words(rows, bits, order=None):
-    """Rows of codes, packed along each row into int32 words; ``order``: the column of each place of a word."""
-    each = 32 // bits
-    words = torch.zeros(rows.shape[0], rows.shape[1] // each, dtype=torch.int64)
-    for column in range(words.shape[1]):
-        for place in range(each):
-            of = order[place] if order else place
-            words[:, column] |= rows[:, column * each + of].long() << bits * place
-    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
-
-
-def draw_gptq(n, k, bits, size, g_idx=None, zeros=None, dtype=torch.float16):
-    groups = -(-k // size)
-    codes = torch.randint(2**bits, (n, k))
-    scales = (torch.rand(groups, n) + 0.5).to(dtype)
-    zeros = torch.randint(1, 2**bits, (groups, n)) if zeros is None else torch.full((groups, n), zeros)
-    of = torch.arange(k) // size if g_idx is None else g_idx
-    expected = torch.empty(n, k)
-    for column in range(k):
-        expected[:, column] = (codes[:, column] - zeros[of[column]]) * scales[of[column]].float()
-    return pack_words(codes, bits).t().contiguous(), zeros, scales, expected
-
-
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("version", [1, 2])
 def test_gptq(bits, version):
     n, k, size = 24, 72, 32  # the last group has 8 columns
     shuffled = (torch.arange(k) // size)[torch.randperm(k)]
-    for g_idx, sorts in ((None, False), (torch.arange(k).int() // size, False), (shuffled.int(), True)):
-        qweight, zeros, scales, expected = draw_gptq(n, k, bits, size, g_idx)
-        qzeros = pack_words(zeros - (2 - version), bits)
-        q = QuantizedWeight.from_gptq(
-            qweight, qzeros, scales, g_idx, bits=bits, group_size=size, version=version
-        )
-        assert (q.format, q.dtype, q.group_size) == ("int4" if bits == 4 else "int8", torch.float16, size)
+    for g_idx, given, sorts in ((None, False, False), (None, True, False), (shuffled, True, True)):
+        tensors, expected = layouts.gptq(n, k, bits, size, g_idx, version=version)
+        if not given:
+            del tensors["g_idx"]
+        q = QuantizedWeight.from_gptq(**tensors, bits=bits, group_size=size, version=version)
+        assert (q.format, q.dtype, q.group_size) == (f"int{bits}", torch.float16, size)
         assert (q.order is not None) == sorts
         assert_same_bits(q, expected)
         assert_same_bits(q, expected.half())
 
 
 def test_gptq_symmetric_and_per_channel():
-    qweight, zeros, scales, expected = draw_gptq(16, 64, 4, 64, zeros=8, dtype=torch.bfloat16)
-    q = QuantizedWeight.from_gptq(
-        qweight, pack_words(zeros - 1, 4), scales, torch.zeros(64, dtype=torch.int32)
-    )
+    tensors, expected = layouts.gptq(16, 64, size=64, zeros=8, dtype=torch.bfloat16)
+    q = QuantizedWeight.from_gptq(**tensors)
     assert q.zero_points is None and q.granularity == "channel" and q.dtype == torch.bfloat16
     assert_same_bits(q, expected)
-    # A stored 15 is the zero point 0: the library adds in 4 bits.
-    qweight, zeros, scales, expected = draw_gptq(16, 64, 4, 32, zeros=0)
-    assert_same_bits(QuantizedWeight.from_gptq(qweight, pack_words(zeros + 15, 4), scales), expected)
+    tensors, expected = layouts.gptq(16, 64, zeros=0)  # stored as 15: the library adds in 4 bits
+    assert_same_bits(QuantizedWeight.from_gptq(**tensors), expected)
 
 
 def test_gptq_refusals():
-    qweight, zeros, scales, _ = draw_gptq(16, 64, 4, 32)
-    qzeros = pack_words(zeros, 4)
+    tensors, _ = layouts.gptq(16, 64)
     uneven = torch.tensor([0] * 30 + [1] * 34)
-    for arguments, options, message in (
-        ((qweight, qzeros, scales), {"bits": 3}, "3 bits"),
-        ((qweight, qzeros, scales), {"version": 3}, "version 3"),
-        ((qweight, qzeros[:, :1], scales), {}, "qzeros is"),
-        ((qweight.long(), qzeros, scales), {}, "qweight is torch.int64"),
-        ((qweight, qzeros, scales), {"group_size": 64}, "groups of 64"),
-        ((qweight, qzeros, scales, uneven), {}, "several sizes"),
-        ((qweight, qzeros, scales, uneven[:8]), {}, "g_idx"),
+    for wrong, message in (
+        ({"bits": 3}, "3 bits"),
+        ({"version": 3}, "version 3"),
+        ({"qzeros": tensors["qzeros"][:, :1]}, "qzeros is"),
+        ({"qweight": tensors["qweight"].long()}, r"qweight is torch\.int64"),
+        ({"group_size": 64}, "groups of 64"),
+        ({"g_idx": uneven}, "several sizes"),
+        ({"g_idx": uneven[:8]}, "g_idx"),
     ):
         with pytest.raises(ValueError, match=message):
-            QuantizedWeight.from_gptq(*arguments, **options)
+            QuantizedWeight.from_gptq(**tensors | wrong)
 
 
 def test_awq():
-    n, k, size, order = 32, 96, 32, (0, 2, 4, 6, 1, 3, 5, 7)
-    codes, zeros = torch.randint(16, (n, k)), torch.randint(16, (k // size, n))
-    scales = (torch.rand(k // size, n) + 0.5).half()
-    expected = torch.empty(n, k, dtype=torch.float16)
-    for column in range(k):
-        expected[:, column] = (codes[:, column] - zeros[column // size]) * scales[column // size]
-    qweight, qzeros = pack_words(codes.t(), 4, order), pack_words(zeros, 4, order)
-    q = QuantizedWeight.from_awq(qweight, qzeros, scales, group_size=size)
+    tensors, expected = layouts.awq(32, 96)
+    q = QuantizedWeight.from_awq(**tensors, group_size=32)
     assert q.format == "int4" and q.order is None
     assert_same_bits(q, expected)
-    with pytest.raises(ValueError, match="8 bits"):
-        QuantizedWeight.from_awq(qweight, qzeros, scales, bits=8)
-    with pytest.raises(ValueError, match="qweight is"):
-        QuantizedWeight.from_awq(qweight.t(), qzeros, scales)
+    assert_same_bits(q, expected.half())
+    for wrong, message in (({"bits": 8}, "8 bits"), ({"qweight": tensors["qweight"].t()}, "qweight is")):
+        with pytest.raises(ValueError, match=message):
+            QuantizedWeight.from_awq(**tensors | wrong)
 
 
 # bitsandbytes
@@ -203,7 +161,7 @@ def test_torchao_unpacked(ao, bits, symmetric):
         q = QuantizedWeight.from_torchao(weight)
         assert q.format == f"int{bits}" and (q.zero_points is None) == symmetric
         assert_same_bits(q, weight.dequantize())
-    with pytest.raises(ValueError, match=r"torch\.int3"):
+    with pytest.raises(ValueError, match="weights of int3"):
         weight = quantized(ao, ao.IntxWeightOnlyConfig(weight_dtype=torch.int3), torch.float32)
         QuantizedWeight.from_torchao(weight)
 
@@ -319,7 +277,7 @@ def test_compressed_tensors_sorted_by_activation():
     codes, scales = torch.randint(16, (n, k)), torch.rand(n, k // size)
     g_idx = (torch.arange(k) // size)[torch.randperm(k)]
     stored = {
-        "weight_packed": pack_words(codes, 4),
+        "weight_packed": layouts.pack_words(codes, 4),
         "weight_scale": scales,
         "weight_shape": torch.tensor([n, k]),
         "weight_g_idx": g_idx.int(),
@@ -408,16 +366,8 @@ def test_fp8():
 
 
 def test_mxfp4():
-    n, groups = 12, 5
-    blocks = torch.randint(256, (n, groups, 16), dtype=torch.uint8)
-    scales = torch.randint(100, 140, (n, groups), dtype=torch.uint8)
-    expected = torch.empty(n, groups * 32)
-    for row in range(n):
-        for group in range(groups):
-            for i, byte in enumerate(blocks[row, group].tolist()):
-                for half, code in enumerate((byte & 15, byte >> 4)):
-                    value = fp4(code) * 2.0 ** (int(scales[row, group]) - 127)
-                    expected[row, 32 * group + 2 * i + half] = value
+    tensors, expected = layouts.mxfp4(12, 160)
+    blocks, scales = tensors.values()
     q = QuantizedWeight.from_mxfp4(blocks, scales)
     assert (q.format, q.scales.dtype) == ("mxfp4", torch.float8_e8m0fnu)
     assert_same_bits(q, expected)
@@ -429,16 +379,8 @@ def test_mxfp4():
 
 
 def test_nvfp4():
-    n, k = 12, 64
-    codes = torch.randint(256, (n, k // 2), dtype=torch.uint8)
-    scales = (torch.rand(n, k // 16) * 400).to(torch.float8_e4m3fn)
     by = torch.tensor(0.001)
-    expected = torch.empty(n, k)
-    for row in range(n):
-        for column in range(k):
-            byte = int(codes[row, column // 2])
-            exact = fp4(byte >> 4 if column % 2 else byte & 15) * scales[row, column // 16].double()
-            expected[row, column] = exact * by.double()  # rounded once
+    codes, scales, expected = layouts.nvfp4(12, 64, by.double())
     q = QuantizedWeight.from_nvfp4(codes, scales, by)
     assert (q.format, q.group_size) == ("nvfp4", 16)
     assert_same_bits(q, expected)

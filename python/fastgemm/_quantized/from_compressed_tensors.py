@@ -71,7 +71,7 @@ def _scales(
         size = of["group_size"]
         group = 1, size if size and size > 0 else max(k, 1)
     elif strategy == "block" and of["block_structure"]:
-        group = tuple(of["block_structure"])  # type: ignore[assignment]
+        group = tuple(of["block_structure"])
     else:
         raise ValueError(f"fastgemm: the strategy {strategy!r} of weights is not taken")
     groups = -(-n // group[0]), -(-k // group[1])

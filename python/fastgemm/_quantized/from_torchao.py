@@ -87,11 +87,8 @@ def _tile_packed(weight: Any) -> Plain:
 def _int8(weight: Any) -> Plain:
     """One byte a code, also for those of 4 bits."""
     n, k = shape = _shape(weight)
-    target = getattr(weight, "target_dtype", torch.int8)
-    expect(
-        target in (torch.int4, torch.int8),
-        f"fastgemm: weights of {target} are not taken, only of torch.int4 and torch.int8",
-    )
+    target = str(getattr(weight, "target_dtype", torch.int8)).removeprefix("torch.")
+    expect(target in ("int4", "int8"), f"fastgemm: weights of {target} are not taken, only of int4 and int8")
     rows, columns = (int(size) for size in weight.block_size)
     groups = -(-n // rows), -(-k // columns)
     zeros = weight.zero_point
@@ -99,10 +96,10 @@ def _int8(weight: Any) -> Plain:
         zeros = (
             small(zeros.reshape(groups)) if not zeros.is_floating_point() else _rounded(zeros.reshape(groups))
         )
-    four = target == torch.int4
+    four = target == "int4"
     codes = weight.qdata.contiguous()
     return Plain(
-        "int4" if four else "int8",
+        target,
         pack((codes + 8).to(torch.uint8)) if four else codes,
         weight.scale.reshape(groups).contiguous(),
         (rows, columns),

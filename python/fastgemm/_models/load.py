@@ -1,0 +1,241 @@
+"""Reads a quantized checkpoint into a model, without the library that wrote it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from .._nn.surgery import check_module, log
+from .._quantized.weight import LOGICAL, QuantizedWeight
+from .methods import Method, method_of
+
+Model = TypeVar("Model", bound=nn.Module)
+Read = Callable[[str], Tensor]
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def load_quantized(
+    model: Model, folder: str | os.PathLike[str], *, device: torch.device | str = "cpu"
+) -> Model:
+    """Reads a quantized checkpoint of a Hugging Face repository into a model, in place.
+
+    The weights of quantized layers become :class:`fastgemm.QuantizedWeight`, code by code; all other tensors are
+    converted to the dtypes of the model's parameters, which they replace. Tensors are read one after the other.
+    The libraries that write such checkpoints are not needed, only safetensors.
+
+    Methods (``quant_method`` of ``quantization_config``): ``gptq`` and ``awq``, ``compressed-tensors``
+    (pack-quantized, int-quantized, float-quantized, naive-quantized, nvfp4- and mxfp4-pack-quantized), ``fp8``,
+    ``bitsandbytes`` of 4 bits (nf4), ``mxfp4``. Products round no inputs, also if the checkpoint says how
+    (``input_scale``). mxfp4 tensors that are no layers, as the experts of gpt-oss, are dequantized to the dtype
+    of their parameter; the logger ``fastgemm.nn`` names them.
+
+    Modules without parameters whose buffers no file has are made anew from their ``config``, as the rotary
+    embeddings of transformers can be.
+
+    Args:
+        model: as its config makes it, on the meta device::
+
+                config = AutoConfig.from_pretrained(folder)
+                with torch.device("meta"):
+                    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+
+            Its parameters have the names of the tensors in the files.
+        folder: has ``config.json`` and ``model.safetensors``, or an index and its files.
+        device: to which tensors are read.
+
+    Returns:
+        ``model``.
+
+    Raises:
+        TypeError: ``model`` is no module.
+        FileNotFoundError: a file is missing.
+        ValueError: an unknown method or format; tensors that the model does not have, or that are missing, by
+            their names; a shape is another one. Names are compared before anything is read.
+        ModuleNotFoundError: there is no safetensors library.
+    """
+    check_module("load_quantized", model)
+    folder = Path(folder)
+    try:
+        method = method_of(_config(folder))
+        with ExitStack() as files:
+            names, read = _open(folder, torch.device(device), files)
+            _Loader(model, method, names, read).load()
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"fastgemm.nn.load_quantized: {folder}: {error}") from error
+    return model
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The ``quantization_config`` of a folder."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    found = config.get("quantization_config") or config.get("compression_config")
+    if found is None:
+        raise ValueError("config.json has no quantization_config")
+    return found
+
+
+def _open(folder: Path, device: torch.device, stack: ExitStack) -> tuple[list[str], Read]:
+    """The names of all tensors, and a function that reads one."""
+    try:
+        from safetensors import safe_open
+    except ModuleNotFoundError as error:
+        message = "fastgemm.nn.load_quantized needs safetensors; pip install safetensors"
+        raise ModuleNotFoundError(message, name="safetensors") from error
+    index = folder / INDEX
+    names = [SINGLE]
+    if index.exists():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    files: dict[str, Any] = {}
+    for name in names:
+        if not (folder / name).exists():
+            raise FileNotFoundError(f"fastgemm.nn.load_quantized: there is no {folder / name}")
+        file = stack.enter_context(safe_open(folder / name, framework="pt", device="cpu"))
+        files.update(dict.fromkeys(file.keys(), file))
+    # A copy, so that no weight depends on the file afterwards.
+    return list(files), lambda name: files[name].get_tensor(name).to(device, copy=True)
+
+
+class _Loader:
+    """Matches the tensors of files with the layers and parameters of a model, and puts them there."""
+
+    def __init__(self, model: nn.Module, method: Method, names: list[str], read: Read) -> None:
+        self.model, self.method, self.read = model, method, read
+        self.targets: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
+        self.same = dict[int, list[str]]()
+        for name, parameter in self.targets.items():
+            self.same.setdefault(id(parameter), []).append(name)
+        buffers = dict(model.named_buffers(remove_duplicate=False))
+        persistent = model.state_dict().keys()
+        self.targets |= {name: x for name, x in buffers.items() if name in persistent}
+        layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
+        self.quantized = dict[str, dict[str, str]]()
+        self.blocks = dict[str, dict[str, str]]()
+        self.plain = list[str]()
+        self._sort(names, layers)
+
+    def _sort(self, names: list[str], layers: dict[str, nn.Linear]) -> None:
+        """Finds what each tensor belongs to."""
+        marks, rest = self.method.names, list[str]()
+        for name in names:
+            layer, key = next(((x, y) for x, y in _splits(name) if y in marks and x in layers), ("", ""))
+            parameter, end = name.rpartition("_")[::2]
+            if key:
+                self.quantized.setdefault(layer, {})[key] = name
+            elif f"weight_{end}" in marks and parameter in self.targets and end in ("blocks", "scales"):
+                self.blocks.setdefault(parameter, {})[end] = name
+            else:
+                rest.append(name)
+        for name in list(rest):
+            layer, _, end = name.rpartition(".")
+            if end == "weight" and layer in self.quantized:
+                self.quantized[layer][end] = name
+                rest.remove(name)
+        self.plain = [name for name in rest if name in self.targets]
+        unknown = [name for name in rest if name not in self.targets and not self._is_no_bias(name)]
+        if unknown:
+            raise ValueError(f"tensors that the model does not have: {_listed(unknown)}")
+        missing = self.targets.keys() - self._given()
+        if missing:
+            raise ValueError(f"tensors of the model that no file has: {_listed(sorted(missing))}")
+
+    def _is_no_bias(self, name: str) -> bool:
+        """Some files of GPTQ have a bias of zeros for layers without one."""
+        layer, _, end = name.rpartition(".")
+        return end == "bias" and layer in self.quantized and not bool(self.read(name).any())
+
+    def _given(self) -> set[str]:
+        """The names of all parameters and buffers that get a value."""
+        given = {*self.plain, *self.blocks, *(f"{name}.weight" for name in self.quantized)}
+        return given.union(*(names for names in self.same.values() if given.intersection(names)))
+
+    def load(self) -> None:
+        for name, tensors in self.quantized.items():
+            target = self.targets[f"{name}.weight"]
+            used = {key: self.read(x) for key, x in tensors.items() if key not in self.method.ignored}
+            try:
+                q = self.method.make(name, used, _dtype(target))
+            except (ValueError, KeyError) as error:
+                raise ValueError(f"{name}: {_reason(error)}") from error
+            self._put(f"{name}.weight", q, target)
+        for name in self.plain:
+            self._put(name, self.read(name), self.targets[name])
+        for name, tensors in self.blocks.items():
+            self._put(name, self._experts(name, tensors), self.targets[name])
+        if self.blocks:
+            log.warning(
+                "fastgemm.nn.load_quantized: %s: dequantized: no linear layer", _listed(list(self.blocks))
+            )
+        _make_buffers(self.model)
+
+    def _experts(self, name: str, tensors: dict[str, str]) -> Tensor:
+        """Of mxfp4 blocks of all experts, (experts, N, K / 32, 16), the parameter (experts, K, N)."""
+        blocks, scales = self.read(tensors["blocks"]), self.read(tensors["scales"])
+        dtype = _dtype(self.targets[name])
+        experts = (QuantizedWeight.from_mxfp4(*x, dtype=dtype) for x in zip(blocks, scales, strict=True))
+        return torch.stack([q.dequantize().mT for q in experts]).contiguous()
+
+    def _put(self, name: str, x: Tensor, target: Tensor) -> None:
+        if x.shape != target.shape:
+            raise ValueError(f"{name} is {tuple(x.shape)}, expected {tuple(target.shape)}")
+        if not isinstance(x, QuantizedWeight) and x.dtype != target.dtype:
+            if not (x.is_floating_point() and x.dtype.itemsize > 1) and target.is_floating_point():
+                raise ValueError(f"{name} has numbers of {x.dtype} and no scales")
+            x = x.to(target.dtype)
+        is_parameter = isinstance(target, nn.Parameter)
+        if is_parameter:
+            grad = target.requires_grad and not isinstance(x, QuantizedWeight)
+            x = nn.Parameter(x, requires_grad=grad)
+        for each in self.same.get(id(target), [name]):
+            owner, _, leaf = each.rpartition(".")
+            module = self.model.get_submodule(owner)
+            (module._parameters if is_parameter else module._buffers)[leaf] = x  # type: ignore[assignment]
+
+
+def _splits(name: str) -> Iterator[tuple[str, str]]:
+    """A name cut in two at each dot."""
+    parts = name.split(".")
+    return ((".".join(parts[:i]), ".".join(parts[i:])) for i in range(len(parts)))
+
+
+def _dtype(target: Tensor) -> torch.dtype:
+    if target.dtype not in LOGICAL:
+        raise ValueError(f"the model has weights of {target.dtype}; accepted: bfloat16, float16 and float32")
+    return target.dtype
+
+
+def _reason(error: Exception) -> str:
+    return (
+        f"there is no {error.args[0]}"
+        if isinstance(error, KeyError)
+        else str(error).removeprefix("fastgemm: ")
+    )
+
+
+def _listed(names: list[str], most: int = 20) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _make_buffers(model: nn.Module) -> None:
+    """Makes anew what is still on the meta device: buffers that files do not have."""
+    for name, module in list(model.named_modules()):
+        left = [key for key, x in module.named_buffers(recurse=False) if x.is_meta]
+        if not left:
+            continue
+        config = getattr(module, "config", None)
+        if config is None or any(True for _ in module.parameters()) or not name:
+            raise ValueError(
+                f"buffers on the meta device that no file has: {_listed([f'{name}.{x}' for x in left])}"
+            )
+        device = next((x.device for x in model.parameters() if not x.is_meta), torch.device("cpu"))
+        with torch.device(device):
+            made = type(module)(config)
+        owner, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(owner), leaf, made.train(module.training))
