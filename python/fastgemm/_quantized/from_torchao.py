@@ -93,9 +93,7 @@ def _int8(weight: Any) -> Plain:
     groups = -(-n // rows), -(-k // columns)
     zeros = weight.zero_point
     if zeros is not None:
-        zeros = (
-            small(zeros.reshape(groups)) if not zeros.is_floating_point() else _rounded(zeros.reshape(groups))
-        )
+        zeros = _integers(zeros.reshape(groups))
     four = target == "int4"
     codes = weight.qdata.contiguous()
     return Plain(
@@ -109,8 +107,8 @@ def _int8(weight: Any) -> Plain:
     )
 
 
-def _rounded(zeros: Tensor) -> Tensor | None:
-    """Zero points that are subtracted, and floating-point numbers in torchao."""
+def _integers(zeros: Tensor) -> Tensor | None:
+    """Zero points to subtract, which may be stored as floating-point numbers."""
     whole = zeros.round()
     expect(torch.equal(whole, zeros), "fastgemm: the weight has zero points that are no integers")
     return small(whole)
