@@ -10,20 +10,8 @@ import quantized_llama as example
 from click.testing import CliRunner
 
 QUICK = [
-    "--device",
-    "cpu",
-    "--layers",
-    "1",
-    "--width",
-    "128",
-    "--sequences",
-    "2",
-    "--context",
-    "8",
-    "--budget",
-    "0.01",
-    "--format",
-    "int4",
+    *("--device", "cpu", "--layers", "1", "--width", "128", "--sequences", "2", "--context", "8"),
+    *("--budget", "0.01", "--format", "int4"),
 ]
 
 pytest.importorskip("transformers")

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from .._nn.surgery import check_module, log
-from .._quantized.weight import LOGICAL, QuantizedWeight
+from .._quantized.checks import LOGICAL
+from .._quantized.weight import QuantizedWeight
 from .methods import Method, method_of
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from .._nn.layers import Linear
 from .._nn.surgery import Notes, check_module, why_left
+from .._quantized.checks import LOGICAL
 from .._quantized.formats import Granularity, row_chunks
 from .._quantized.quantize import quantize_weight
-from .._quantized.weight import LOGICAL, QuantizedWeight
+from .._quantized.weight import QuantizedWeight
 
 
 @dataclass(frozen=True)
