@@ -173,14 +173,20 @@ def llama():
     return make
 
 
-def compressed(n, k):
-    return layouts.packed(n, k)
-
-
 def packed_nvfp4(n, k):
     codes, scales, weight = layouts.nvfp4(n, k, 2.0**-14)
     tensors = {"weight_packed": codes, "weight_scale": scales, "weight_global_scale": torch.tensor([2.0**14])}
     return tensors | {"input_global_scale": torch.ones(1)}, weight
+
+
+def modelopt(n, k):
+    codes, scales, weight = layouts.nvfp4(n, k, 2.0**-14)
+    return {"weight": codes, "weight_scale": scales, "weight_scale_2": torch.tensor(2.0**-14)}, weight
+
+
+def one_scale(n, k):
+    tensors, weight = layouts.fp8(n, k, (n, k), name="weight_scale")
+    return {"weight": tensors["weight"], "weight_scale": tensors["weight_scale"].squeeze()}, weight
 
 
 def shuffled_gptq(n, k):
@@ -211,6 +217,8 @@ CHECKPOINTS = {
         {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
     ),
     "mxfp4": (layouts.mxfp4, {"quant_method": "mxfp4"}),
+    "modelopt": (modelopt, {"quant_method": "modelopt", "quant_algo": "NVFP4"}),
+    "modelopt-fp8": (one_scale, {"quant_method": "modelopt", "quant_algo": "FP8"}),
 }
 
 

@@ -33,9 +33,9 @@ def load_quantized(
 
     Methods (``quant_method`` of ``quantization_config``): ``gptq`` and ``awq``, ``compressed-tensors``
     (pack-quantized, int-quantized, float-quantized, naive-quantized, nvfp4- and mxfp4-pack-quantized), ``fp8``,
-    ``bitsandbytes`` of 4 bits (nf4), ``mxfp4``. Products round no inputs, also if the checkpoint says how
-    (``input_scale``). mxfp4 tensors that are no layers, as the experts of gpt-oss, are dequantized to the dtype
-    of their parameter; the logger ``fastgemm.nn`` names them.
+    ``bitsandbytes`` of 4 bits (nf4), ``mxfp4``, ``modelopt`` (FP8, NVFP4). Products round no inputs, also if the
+    checkpoint says how (``input_scale``). mxfp4 tensors that are no layers, as the experts of gpt-oss, are
+    dequantized to the dtype of their parameter; the logger ``fastgemm.nn`` names them.
 
     Modules without parameters whose buffers no file has are made anew from their ``config``, as the rotary
     embeddings of transformers can be.

@@ -111,6 +111,19 @@ def _mxfp4(config: Config) -> Method:
     return Method(("weight_blocks", "weight_scales"), make)
 
 
+def _modelopt(config: Config) -> Method:
+    nvfp4 = _require(config, "quant_algo", ("FP8", "NVFP4")) == "NVFP4"
+
+    def make(name: str, of: Tensors, dtype: torch.dtype) -> QuantizedWeight:
+        if nvfp4:
+            tensors = of["weight"], of["weight_scale"], of["weight_scale_2"]
+            return QuantizedWeight.from_nvfp4(*tensors, dtype=dtype)
+        return QuantizedWeight.from_fp8(of["weight"], of["weight_scale"], dtype=dtype)
+
+    ignored = ("input_scale",)
+    return Method(("weight_scale", "weight_scale_2", *ignored), make, ignored)
+
+
 def _compressed_tensors(config: Config) -> Method:
     accepted = (
         "pack-quantized",
@@ -155,4 +168,5 @@ METHODS: dict[str, Callable[[Config], Method]] = {
     "fp8": _fp8,
     "bitsandbytes": _bitsandbytes,
     "mxfp4": _mxfp4,
+    "modelopt": _modelopt,
 }
