@@ -327,9 +327,11 @@ def test_what_load_quantized_refuses(llama, tmp_path):
         fastgemm.nn.load_quantized(empty(model), tmp_path / "absent")
 
 
-def test_a_bias_of_zeros_is_none(llama, tmp_path):
+def test_tensors_that_a_model_does_not_need(llama, tmp_path):
+    """A bias of zeros, and what models compute of their config: files of older versions have them."""
     model = llama()
-    name = "model.layers.0.mlp.up_proj.bias"
-    write(tmp_path, model, *CHECKPOINTS["gptq"], change=lambda t: t.update({name: torch.zeros(INNER)}))
+    more = {"mlp.up_proj.bias": torch.zeros(INNER), "self_attn.rotary_emb.inv_freq": torch.ones(16)}
+    more = {f"model.layers.0.{name}": x for name, x in more.items()}
+    write(tmp_path, model, *CHECKPOINTS["gptq"], change=lambda tensors: tensors.update(more))
     loaded = fastgemm.nn.load_quantized(empty(model), tmp_path)
     assert loaded.model.layers[0].mlp.up_proj.bias is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -139,15 +140,19 @@ class _Loader:
                 self.quantized[layer][end] = name
                 rest.remove(name)
         self.plain = [name for name in rest if name in self.targets]
-        unknown = [name for name in rest if name not in self.targets and not self._is_no_bias(name)]
+        unknown = [name for name in rest if name not in self.targets and not self._is_derived(name)]
         if unknown:
             raise ValueError(f"tensors that the model does not have: {_listed(unknown)}")
         missing = self.targets.keys() - self._given()
         if missing:
             raise ValueError(f"tensors of the model that no file has: {_listed(sorted(missing))}")
 
-    def _is_no_bias(self, name: str) -> bool:
-        """Some files of GPTQ have a bias of zeros for layers without one."""
+    def _is_derived(self, name: str) -> bool:
+        """Whether a model needs no such tensor: what it computes of its config, or ignores in any file, and the
+        biases of zeros that some files of GPTQ have for layers without one."""
+        ignored = getattr(self.model, "_keys_to_ignore_on_load_unexpected", None) or ()
+        if any(re.search(pattern, name) for pattern in (r"rotary_emb\.inv_freq$", *ignored)):
+            return True
         layer, _, end = name.rpartition(".")
         return end == "bias" and layer in self.quantized and not bool(self.read(name).any())
 

@@ -77,5 +77,5 @@ def of_nvfp4(weight: Tensor, scales: Tensor, global_scale: Tensor, dtype: torch.
         global_scale.numel() == 1,
         f"fastgemm: the global scale is one number, got {tuple(global_scale.shape)}",
     )
-    by = global_scale.reshape(()).to(torch.float32)
+    by = global_scale.reshape(()).to(weight.device, torch.float32)
     return Plain("nvfp4", weight.contiguous(), scales.contiguous(), (1, 16), (n, k), dtype, global_scale=by)
