@@ -150,6 +150,26 @@ def test_quantize_refuses_before_it_changes():
     assert math.isnan(report.error) and "nan" in str(report)
 
 
+def test_adapters_train():
+    peft = pytest.importorskip("peft")
+
+    def adapted(model):
+        torch.manual_seed(0)
+        options = peft.LoraConfig(target_modules=["0", "2"], init_lora_weights=False, r=4)
+        return peft.get_peft_model(model, options)
+
+    model, x = mlp(), torch.randn(5, 96)
+    fastgemm.nn.quantize(model, "nf4")
+    own, expected = adapted(copy.deepcopy(model)), adapted(dequantized(model))
+    for each in (own, expected):
+        each(x).square().sum().backward()
+    gradients = {name: p.grad for name, p in own.named_parameters() if p.requires_grad}
+    assert len(gradients) == 4
+    for name, parameter in expected.named_parameters():
+        if name in gradients:
+            assert_close(gradients[name], parameter.grad)
+
+
 # load_quantized
 
 
