@@ -21,7 +21,6 @@
 #include "cuda/gemm/packed/mma_copy.cuh"
 #include "cuda/gemm/packed/mma_multiply.cuh"
 #include "cuda/gemm/packed/mma_store.cuh"
-#include "cuda/gemm/parts/sources/row_copies.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -82,8 +81,8 @@ int share(Shares& shares, int64_t tiles, int steps) {
 }
 
 template <class S, class T>
-void launch_shape(const PackedGemm<T>& p, const T* x, int64_t x_stride, Context& context) {
-  MmaArguments<T> g{p.gemm, p.b, x, x_stride, int(p.gemm.m), int(p.gemm.n), int(p.gemm.k)};
+void launch_shape(const PackedGemm<T>& p, const PackedRows<T>& x, Context& context) {
+  MmaArguments<T> g{p.gemm, p.b, x, int(p.gemm.m), int(p.gemm.n), int(p.gemm.k)};
   g.slices = scale_slices<S>(p.b);
   g.vectors = result_vectors(p.gemm.result);
   g.tiles_m = int(ceil_div(g.m, S::BM)), g.tiles_n = int(ceil_div(g.n, S::kBN));
@@ -101,15 +100,9 @@ void launch_shape(const PackedGemm<T>& p, const T* x, int64_t x_stride, Context&
 
 template <Code code, class T>
 void launch_code(const PackedGemm<T>& p, Context& context) {
-  const Operand<T>& a = p.gemm.a;
-  PackedRows<T> x{a.data, p.gemm.m == 1 ? 0 : a.row_stride, 0};
-  if (!rows_aligned(x)) {
-    RowCopies copies;
-    x = copies.add(a.data, p.gemm.m, p.gemm.k, a.row_stride, 1, 0, 1, context);
-    copies.launch({}, context);
-  }
+  const PackedRows<T> x = aligned_x(p.gemm, context);
   const auto run = [&]<int BM, Scaling scaling>() {
-    launch_shape<MmaShape<code, BM, scaling>>(p, x.data, x.row_stride, context);
+    launch_shape<MmaShape<code, BM, scaling>>(p, x, context);
   };
   const bool complete = p.b.weight.zero == Zero::added;
   if constexpr (code ==

@@ -24,7 +24,8 @@ class MmaCopies {
     if (left_ > 0) {
       unsigned char* const stage = ring_ + at_ * S::kStageBytes;
       copy_weights(stage);
-      copy_x(stage + S::kCodeBytes + S::kScaleBytes);
+      copy_x_stage<S::BM, S::kLines, S::kThreads>(stage + S::kCodeBytes + S::kScaleBytes, g_.x, g_.m, g_.k,
+                                                  row_, step_ * S::kStageColumns);
       at_ = at_ == S::kStages - 1 ? 0 : at_ + 1;
       --left_;
       if (++step_ == g_.shares.steps) {
@@ -80,20 +81,6 @@ class MmaCopies {
     slice_stride_ = zero ? s.zero_stride : s.scale_stride;
     const int each = max(slice_stride_ / 64, 1);  // pieces of 16 rows of a group
     slice_ += s.by_unit ? i * 16 : i / each * slice_stride_ + i % each * 16;
-  }
-
-  __device__ __forceinline__ void copy_x(unsigned char* to) const {
-    constexpr int kUnits = S::kLines * S::BM * 8;
-    static_assert(kUnits % S::kThreads == 0);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kUnits / S::kThreads; ++i) {
-      const int unit = i * S::kThreads + int(threadIdx.x), line = unit / 8 % S::BM, part = unit / 8 / S::BM;
-      const int row = row_ + line, k = step_ * S::kStageColumns + part * 64 + unit % 8 * 8;
-      const int valid = row < g_.m ? max(0, min(g_.k - k, 8)) : 0;
-      const T* const from = valid > 0 ? g_.x + row * g_.x_stride + k : g_.x;
-      copy_async<16>(to + part * S::template X<T>::kBytes + S::template X<T>::offset(line, unit % 8), from,
-                     valid * int(sizeof(T)));
-    }
   }
 
   const MmaArguments<T>& g_;

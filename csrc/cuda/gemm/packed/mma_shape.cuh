@@ -7,8 +7,7 @@
 #pragma once
 
 #include "cuda/gemm/packed/fragments.cuh"
-#include "cuda/gemm/packed/problem.cuh"
-#include "cuda/gemm/parts/line_tile.cuh"
+#include "cuda/gemm/packed/x_copy.cuh"
 #include "cuda/gemm/parts/schedules/shares.cuh"
 #include "cuda/gemm/parts/stores/vector_store.cuh"
 
@@ -60,7 +59,7 @@ struct MmaShape : MmaTile<BM_, BM_ == 128 && scaling_ == Scaling::fragments ? 2 
                                                                               : 2;
 
   template <class T>
-  using X = LineTile<T, true, BM, SwizzledLines<8>>;  // (BM, 64)
+  using X = XTile<T, BM>;
 
   // Scales and zeros of a stage as float32: [zeros][fragment][group][16 rows, those of a thread side by
   // side].
@@ -93,8 +92,7 @@ template <class T>
 struct MmaArguments {
   Gemm<T> gemm;
   PackedOperand b;
-  const T* x;        // its rows begin at multiples of 16 bytes
-  int64_t x_stride;  // in elements
+  PackedRows<T> x;  // its rows begin at multiples of 16 bytes
   int m, n, k;
   ScaleSlices slices;
   ResultVectors vectors;

@@ -101,6 +101,7 @@ __device__ __forceinline__ void store_sums(const MmaArguments<T>& g, typename S:
                      Vector16<float>{{now[f][0], now[f][1], now[f][2], now[f][3]}});
     }
   }
+  if constexpr (S::kGroups == 2) __syncthreads();  // scales may overwrite the sums that passed between groups
 }
 
 // Adds the partial sums of shared tiles; a block has 8 rows of C.
