@@ -100,13 +100,16 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind)).replace(" ", ""))
 def test_every_kind(kind, dtype):
     code, scale, group, zero = kind
-    n, k, m = 130, 392, 5
+    n, k = 130, 392
     w = weight(n, k, code, scale, group, zero, whole=code == "e2m1")
-    x = torch.randn(m, k).to(dtype)
+    by_rows = group[1] == ROWS
     with simulated_launches(multiprocessors=2):
-        result = multiply(x, w)
-        assert take_last_gemm_kernel() == "packed_wgmma"
-    assert_near(result, x, w, of_weights=zero == "added" or group[1] == 16)
+        for m in (5, 66):
+            x = torch.randn(m, k).to(dtype)
+            result = multiply(x, w)
+            assert take_last_gemm_kernel() == "packed_wgmma"
+            rounded = zero == "added" or (not by_rows and (group[1] == 16 or m > 64))
+            assert_near(result, x, w, of_weights=rounded)
 
 
 # m, n, k and multiprocessors: one row; all rows of the smallest tile; more rows than that; several tiles of x; fewer
@@ -122,7 +125,7 @@ def test_shapes_and_strides(shape):
     everywhere = torch.randn(m + 1, k + 3).to(BF16)
     with simulated_launches(multiprocessors=multiprocessors):
         for x in (everywhere[:m, :k], everywhere[1:, 3:], everywhere[:1, :k].expand(m, k)):
-            assert_near(multiply(x, w), x, w)
+            assert_near(multiply(x, w), x, w, of_weights=m > 64)
 
 
 @pytest.mark.parametrize("multiprocessors", [2, 5])
@@ -151,7 +154,8 @@ def test_invariant(kind):
         every = multiply(x, w, invariant=True)
         for rows in ([3], [*range(5, 30)], [69, 40, 7]):
             assert torch.equal(multiply(x[rows], w, invariant=True), every[rows])
-    assert {launch["kernel"] for launch in launches} == {"packed_wgmma", "packed_add"}
+    kernels = {launch["kernel"] for launch in launches}
+    assert "packed_wgmma" in kernels and kernels <= {"packed_wgmma", "packed_add", "row_copies"}
 
 
 def test_infinities_and_nan():

@@ -1,13 +1,11 @@
-// The kernel of packed_wgmma.cu: what its launcher and its instances share. Contract: a block computes equal
-// shares of the stages of all tiles (parts/schedules/shares.cuh); a tile has S::kRows rows of the weight and
-// S::kN rows of x.
+// The kernel of packed_wgmma.cu: what its launcher and its instances share. Contract: a block computes equal shares of
+// the stages of all tiles (parts/schedules/shares.cuh); a tile has S::kRows rows of the weight and S::kN rows of x.
 //
 //   stage    S::kAlongK tiles of x, (kN, 128) each | four units of the weight
 //   producer    one warp asks for them; the other three of its warpgroup give their registers away
 //   consumers   four warpgroups, a unit each: below each other, or along k, and then their sums are added
 //
-// It is no instance of run_wgmma(), because its stages have as many bytes as a unit has, which depends on the
-// scales.
+// It is no instance of run_wgmma(), because its stages have as many bytes as a unit has, which depends on the scales.
 #pragma once
 
 #include "cuda/gemm/packed/fragments.cuh"
@@ -21,18 +19,16 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 template <int COLUMNS, int ALONG_K>
 struct PackedTile {
-  static constexpr int kWarpgroups = 4, kConsumerThreads = 128 * kWarpgroups,
-                       kThreads = kConsumerThreads + 128;
+  static constexpr int kWarpgroups = 4, kConsumerThreads = 128 * kWarpgroups, kThreads = kConsumerThreads + 128;
   static constexpr int kN = COLUMNS, kAlongK = ALONG_K;
   static constexpr int kRowUnits = kWarpgroups / kAlongK, kRows = packed::kRows * kRowUnits;
-  static constexpr int kBoxBytes = kN * 128;  // of x: 64 columns
+  static constexpr int kBoxBytes = kN * 128;           // of x: 64 columns
   static constexpr int kXBytes = 2 * kAlongK * kBoxBytes;
-  // 80 KB of the weight in flight are enough. With more stages the multiprocessors near to memory take more
-  // than their share of its bandwidth, and the others end late.
+  // 80 KB of the weight in flight are enough. With more stages the multiprocessors near to memory take more than
+  // their share of its bandwidth, and the others end late.
   static constexpr int kMostStages = 4;
-  // Sums on their way out: columns of 64 rows, kPass at a time. The padding keeps rows of fragments in
-  // different banks.
-  static constexpr int kPass = kN < 32 ? kN : 32, kPitch = packed::kRows + 4;
+  // Sums on their way out: columns of 64 rows, kPass at a time. The padding keeps rows of fragments in different banks.
+  static constexpr int kPass = kN <= 64 ? kN / (kAlongK == 1 ? 2 : 1) : 16, kPitch = packed::kRows + 4;
 
   struct Shared {
     RingBarriers<kMostStages> ring;
@@ -43,8 +39,9 @@ struct PackedTile {
   static_assert(kXBytes + kWarpgroups * 14 * 1024 <= kMostStageBytes, "two stages at least");
 };
 
-// Where the scales are applied: to the float32 sums of a unit, to those of two steps (a group of 32 or more
-// columns), or to the weights before they are multiplied, rounded to the type of x.
+// Where the scales are applied: to the float32 sums of a unit, to those of two steps (a group of 32 or more columns), or
+// to the weights before they are multiplied, rounded to the type of x. With Scaled::weights there is one set of sums.
+// Scales of whole rows are applied at the end.
 enum class Scaled { units, pairs, weights };
 
 struct UnitArguments {
@@ -52,10 +49,11 @@ struct UnitArguments {
   PackedWeight weight;
   UnitScales scales;
   Scaled scaled;
+  bool scales_weights, changes_weights;  // with Scaled::weights: not at the end; or it subtracts zeros
   bool in_pairs;  // scales and zeros are exact in the type of x
   int n, unit_bytes, row_units, column_units;
-  int x_rows;        // in a box
-  int tiles_across;  // tiles side by side along the rows of x
+  int x_rows;  // in a box
+  int tiles_down, tiles_across;  // along the rows of the weight and of x
   int unit_pitch, stage_bytes, stages;
   Shares shares;
   float* partials;  // of shared tiles; null: no tile is shared
@@ -68,23 +66,26 @@ struct UnitGemm : UnitArguments {
   Gemm<T> gemm;
 };
 
-// The first unit along n, and the first row of x, of a tile. Tiles that read the same units are neighbours.
+// The first unit along n, and the first row of x, of a tile. Tiles that read the same units are far from each other in
+// this order, so that different blocks read the units at about the same time, and all but one find them in L2.
 template <class S>
 struct PackedPlace {
   int row_unit, column;
-  __device__ __forceinline__ PackedPlace(int tile, const UnitArguments& g)
-      : row_unit(tile / g.tiles_across * S::kRowUnits), column(tile % g.tiles_across * S::kN) {}
+  __device__ __forceinline__ PackedPlace(int tile, const UnitArguments& g) {
+    const int across = tile / g.tiles_down;
+    row_unit = (tile - across * g.tiles_down) * S::kRowUnits, column = across * S::kN;
+  }
 };
 
 __device__ __forceinline__ void advance_ring(int& stage, uint32_t& phase, int stages) {
   if (++stage == stages) stage = 0, phase ^= 1;
 }
 
-// The producer warp. Units beyond the weight are replaced by its last ones: their rows are not stored, and
-// beyond k x is zero.
+// The producer warp. Units beyond the weight are replaced by its last ones: their rows are not stored, and beyond k x
+// is zero.
 template <class S>
-__device__ __forceinline__ void produce_units(typename S::Shared& shared, unsigned char* stages,
-                                              const TensorMap& x, const UnitArguments& g) {
+__device__ __forceinline__ void produce_units(typename S::Shared& shared, unsigned char* stages, const TensorMap& x,
+                                              const UnitArguments& g) {
   const bool elected = elect_one();
   int stage = 0, requested = 0;
   uint32_t phase = 1;
@@ -104,9 +105,11 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
         for (int i = 0; i < S::kWarpgroups; ++i) {
           const int row = min(place.row_unit + i / S::kAlongK, g.row_units - 1);
           const int column = min(step * S::kAlongK + i % S::kAlongK, g.column_units - 1);
-          load_bytes_evict_first(to + S::kXBytes + i * g.unit_pitch,
-                                 g.units + (int64_t(row) * g.column_units + column) * g.unit_bytes,
-                                 g.unit_bytes, full);
+          const unsigned char* const from = g.units + (int64_t(row) * g.column_units + column) * g.unit_bytes;
+          if (g.tiles_across == 1)
+            load_bytes_evict_first(to + S::kXBytes + i * g.unit_pitch, from, g.unit_bytes, full);
+          else
+            load_bytes(to + S::kXBytes + i * g.unit_pitch, from, g.unit_bytes, full);
         }
         FASTGEMM_UNROLL
         for (int i = 0; i < 2 * S::kAlongK; ++i)
@@ -118,8 +121,8 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
   if (requested <= g.stages) meet();
 }
 
-// A warpgroup that multiplies units. Its products and conversions overlap: while a batch of k16 steps is
-// multiplied, the next one is converted into the other set of registers.
+// A warpgroup that multiplies units. Its products and conversions overlap: while a batch of k16 steps is multiplied, the
+// next one is converted into the other set of registers.
 template <class S, class T, Code code, Scaled scaled>
 class UnitConsumer {
  public:
@@ -155,7 +158,7 @@ class UnitConsumer {
         if constexpr (kReadsAhead) codes.load(0, kUnrolled, unit + begin * kStepBytes, thread_);
         FASTGEMM_UNROLL
         for (int i = 0; i < kUnrolled; i += kBatch) {
-          uint32_t (&a)[kBatch][4] = registers[i / kBatch % 2];
+          uint32_t(&a)[kBatch][4] = registers[i / kBatch % 2];
           wgmma_wait<1>();  // the products that read them
           if (!kPromotes && i == kBatch && begin == 0) release(before);
           if constexpr (!kReadsAhead) codes.load(i, kBatch, unit + begin * kStepBytes, thread_);
@@ -169,7 +172,7 @@ class UnitConsumer {
             }
             decode_step<T, code>(a[j], codes.words(i + j));
             if constexpr (scaled == Scaled::pairs) subtract(a[j], zeros);
-            if constexpr (scaled == Scaled::weights) scale(a[j], scales, zeros);
+            if (scaled == Scaled::weights && g_.changes_weights) change(a[j], scales, zeros);
           }
           if (kPromotes && (i == 0 || scaled == Scaled::pairs)) {
             wgmma_wait<0>(acc);
@@ -180,8 +183,7 @@ class UnitConsumer {
           wgmma_fence(acc, a);
           FASTGEMM_UNROLL
           for (int j = 0; j < kBatch; ++j)
-            wgmma<T>(acc, a[j],
-                     x.at(begin / 4 * S::kBoxBytes + (i + j) / 4 * S::kBoxBytes + X::step((i + j) % 4)),
+            wgmma<T>(acc, a[j], x.at(begin / 4 * S::kBoxBytes + (i + j) / 4 * S::kBoxBytes + X::step((i + j) % 4)),
                      !kPromotes || j > 0 || (scaled == Scaled::units && i > 0));
           wgmma_commit();
         }
@@ -235,14 +237,14 @@ class UnitConsumer {
     for (int i = 0; i < kSums; ++i) sum[i] = multiply_add(acc[i], i % 4 < 2 ? s.first : s.second, sum[i]);
   }
 
-  // The scales of whole rows are applied at the end, unless a zero that is added needs them before.
+  // The scales of whole rows, if a zero that is added needs them before the end.
   __device__ __forceinline__ RowPair scales_of_rows(int row) const {
-    if (scaled != Scaled::weights || !g_.scales.by_rows) return {1, 1};
+    if (scaled != Scaled::weights || !g_.scales.by_rows || !g_.scales_weights) return {1, 1};
     const auto* const scales = static_cast<const float*>(g_.weight.scales);
     return {scales[min(row, g_.n - 1)], scales[min(row + 8, g_.n - 1)]};
   }
   __device__ __forceinline__ RowPair zeros_of_rows(int row) const {
-    if (scaled == Scaled::units || !g_.scales.by_rows) return {0, 0};
+    if (scaled != Scaled::weights || !g_.scales.by_rows) return {0, 0};
     return {row_zero(g_.weight, min(row, g_.n - 1)), row_zero(g_.weight, min(row + 8, g_.n - 1))};
   }
 
@@ -251,11 +253,12 @@ class UnitConsumer {
     subtract_zeros<T>(a, pairs);
   }
   // code * scale + zero or (code - zero) * scale, rounded to T.
-  __device__ __forceinline__ void scale(uint32_t (&a)[4], const RowPair& scales, RowPair zeros) const {
+  __device__ __forceinline__ void change(uint32_t (&a)[4], const RowPair& scales, RowPair zeros) const {
     if (g_.weight.zero == Zero::subtracted) {
       subtract(a, zeros);
       zeros = {0, 0};
     }
+    if (!g_.scales_weights) return;
     if (g_.in_pairs) {
       const uint32_t s[2] = {pair_of<T>(scales.first), pair_of<T>(scales.second)};
       const uint32_t z[2] = {pair_of<T>(zeros.first), pair_of<T>(zeros.second)};
@@ -281,7 +284,7 @@ class UnitConsumer {
 // The scales that sums of four rows of the weight are multiplied by at the end.
 __device__ __forceinline__ Vector16<float> scales_at_end(const UnitArguments& g, int row) {
   const float global = g.weight.global ? *g.weight.global : 1.0f;
-  const bool by_rows = g.scales.by_rows && g.scaled != Scaled::weights;
+  const bool by_rows = g.scales.by_rows && !g.scales_weights;
   Vector16<float> v;
   FASTGEMM_UNROLL
   for (int e = 0; e < 4; ++e)
@@ -304,8 +307,8 @@ __device__ __forceinline__ void store_results(const UnitGemm<T>& g, int row, int
   });
 }
 
-// Where the sums of a tile lie that a second kernel stores: those of the first block or of a later one that
-// shares the tile, or those of a tile that no blocks share. [column of the tile][row].
+// Where the sums of a tile lie that a second kernel stores: those of the first block or of a later one that shares the
+// tile, or those of a tile that no blocks share. [column of the tile][row].
 template <class S>
 __device__ __forceinline__ float* share_of(const UnitArguments& g, int block, bool begins_tile) {
   return g.partials + (int64_t{block} * 2 + begins_tile) * (S::kN * S::kRows);
@@ -318,8 +321,9 @@ __device__ __forceinline__ float* whole_of(const UnitArguments& g, int tile) {
 // Adds the sums of warpgroups that share rows, in the order of k, and stores them as results or partial sums.
 template <class S, class T>
 __device__ __forceinline__ void store_sums(typename S::Shared& shared, const UnitGemm<T>& g,
-                                           const float (&sum)[S::kN / 2], const Part& part, int warpgroup) {
+                                           float (&sum)[S::kN / 2], const Part& part, int warpgroup) {
   constexpr int kThreads = 128 * S::kAlongK;  // share 64 rows
+  constexpr int kSums = S::kPass / 2;         // of a thread in a pass
   const PackedPlace<S> place(part.tile, g);
   const int row_unit = warpgroup / S::kAlongK, thread = int(threadIdx.x) % kThreads;
   const bool whole = part.first == 0 && part.end == g.shares.steps, stores = whole && !g.wholes;
@@ -327,14 +331,15 @@ __device__ __forceinline__ void store_sums(typename S::Shared& shared, const Uni
                     : whole ? whole_of<S>(g, part.tile)
                             : share_of<S>(g, int(blockIdx.x), part.first == 0);
   const auto meet = [&] { named_barrier(2 + row_unit, kThreads); };
-  FASTGEMM_UNROLL
-  for (int pass = 0; pass < S::kN; pass += S::kPass) {
-    if (place.column + pass >= g.gemm.m) break;
+  FASTGEMM_NO_UNROLL
+  for (int pass = 0; pass < S::kN && place.column + pass < g.gemm.m; pass += S::kPass) {
     FASTGEMM_UNROLL
-    for (int i = 0; i < S::kPass / 2; ++i) {
+    for (int i = 0; i < kSums; ++i) {
       const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
-      shared.sums[warpgroup][p.column * S::kPitch + p.row] = sum[pass / 2 + i];
+      shared.sums[warpgroup][p.column * S::kPitch + p.row] = sum[i];
     }
+    FASTGEMM_UNROLL
+    for (int i = 0; i + kSums < S::kN / 2; ++i) sum[i] = sum[i + kSums];  // one piece of code for all passes
     meet();
     constexpr int kVectors = packed::kRows / 4;
     FASTGEMM_NO_UNROLL
@@ -350,8 +355,7 @@ __device__ __forceinline__ void store_sums(typename S::Shared& shared, const Uni
       }
       if (place.column + pass + column >= g.gemm.m) break;
       if (stores)
-        store_results<false>(g, (place.row_unit + row_unit) * packed::kRows + row,
-                             place.column + pass + column, v);
+        store_results<false>(g, (place.row_unit + row_unit) * packed::kRows + row, place.column + pass + column, v);
       else
         store_vector(to + (pass + column) * S::kRows + row_unit * packed::kRows + row, v);
     }
@@ -398,8 +402,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   UnitConsumer<S, T, code, scaled> consumer(shared, stages, g, warpgroup);
   g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
     const PackedPlace<S> place(part.tile, g);
-    const int row =
-        (place.row_unit + warpgroup / S::kAlongK) * packed::kRows + warp % 4 * 16 + int(threadIdx.x) % 32 / 4;
+    const int row = (place.row_unit + warpgroup / S::kAlongK) * packed::kRows + warp % 4 * 16 + int(threadIdx.x) % 32 / 4;
     float sum[S::kN / 2];
     consumer.multiply(sum, row, part.first, part.end);
     store_sums<S>(shared, g, sum, part, warpgroup);
@@ -410,6 +413,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 using PackedTile16 = PackedTile<16, 4>;
 using PackedTile32 = PackedTile<32, 4>;
 using PackedTile64 = PackedTile<64, 1>;
+using PackedTile128 = PackedTile<128, 1>;  // only with Scaled::weights
 
 // Launches the kernel. packed_wgmma_<code>.cu has the instances of a code.
 template <Code code, class S, class T>
@@ -417,25 +421,23 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
   const auto run = [&]<Scaled scaled>() {
     launch<packed_wgmma_kernel<S, T, code, scaled>>("packed_wgmma", shape, context)(x, g);
   };
-  switch (g.scaled) {
-    case Scaled::units:
-      return run.template operator()<Scaled::units>();
-    case Scaled::pairs:
-      return run.template operator()<Scaled::pairs>();
-    default:
-      return run.template operator()<Scaled::weights>();
+  if constexpr (S::kN <= 64) {
+    if (g.scaled == Scaled::units) return run.template operator()<Scaled::units>();
+    if (g.scaled == Scaled::pairs) return run.template operator()<Scaled::pairs>();
   }
+  run.template operator()<Scaled::weights>();
 }
 
-#define FASTGEMM_PACKED_INSTANCE(keyword, code, S, T)                                     \
-  keyword template void launch_units<Code::code, S>(const TensorMap&, const UnitGemm<T>&, \
-                                                    const LaunchShape&, Context&);
-#define FASTGEMM_PACKED_INSTANCES(keyword, code)                  \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, Half)     \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, Half)     \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, Half)     \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, BFloat16) \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, BFloat16) \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, BFloat16)
+#define FASTGEMM_PACKED_INSTANCE(keyword, code, S, T) \
+  keyword template void launch_units<Code::code, S>(const TensorMap&, const UnitGemm<T>&, const LaunchShape&, Context&);
+#define FASTGEMM_PACKED_INSTANCES(keyword, code)                    \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, Half)       \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, Half)       \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, Half)       \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile128, Half)      \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, BFloat16)   \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, BFloat16)   \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, BFloat16)   \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile128, BFloat16)
 
 }  // namespace fastgemm::FASTGEMM_TARGET
