@@ -1,15 +1,17 @@
-// Level 6 for weights of 4 and 8 bits and few rows of x, on Hopper: reading the codes takes most of the time. What
-// changes from `skinny`:
-//   - the large operand is read as units of codes (core/packed_weight.h), each by one bulk copy. Threads convert codes
-//     to the fragments that wgmma takes from registers (packed/fragments.cuh), while the batch before is multiplied;
-//   - scales are applied to float32 sums, a group of k at a time: codes are exact in 16 bits, and so nothing is rounded
-//     before the result. Weights are scaled, and rounded to the type of x, only in groups of 16 columns and where zeros
-//     are added to scaled codes (packed/packed_wgmma.cuh, Scaled);
-//   - up to 32 rows of x the four warpgroups of a block share k, and add their sums in shared memory: tiles have 64
-//     rows of the weight, and their partial sums are small. With more rows x is large, and a tile has 256 rows of the
-//     weight, which all read the same x;
-//   - blocks compute whole tiles if that keeps enough multiprocessors reading, else equal shares of k. A second
-//     kernel adds partial sums in the order of k. It also has the code of epilogues.
+// Level 6 for weights of 4 and 8 bits and few rows of x, on Hopper: reading the codes takes most of the time.
+// What changes from `skinny`:
+//   - the large operand is read as units of codes (core/packed_weight.h), each by one bulk copy. Threads
+//     convert codes to the fragments that wgmma takes from registers (packed/fragments.cuh), while the batch
+//     before is multiplied;
+//   - scales are applied to float32 sums, a group of k at a time: codes are exact in 16 bits, and so nothing
+//     is rounded before the result. Weights are scaled, and rounded to the type of x, only in groups of 16
+//     columns, where zeros are added to scaled codes, and with more than 64 rows of x, whose sums take the
+//     registers (packed/packed_wgmma.cuh, Scaled);
+//   - up to 32 rows of x the four warpgroups of a block share k, and add their sums in shared memory: tiles
+//     have 64 rows of the weight, and their partial sums are small. With more rows x is large, and a tile
+//     has 256 rows of the weight, which all read the same x;
+//   - blocks compute whole tiles if that keeps enough multiprocessors reading, else equal shares of k. A
+//     second kernel adds partial sums in the order of k. It also has the code of epilogues.
 //
 // docs/quantized.md shows its times.
 #include "cuda/available.h"
@@ -28,10 +30,11 @@ namespace {
 
 constexpr int kAddThreads = 256;
 
-// The second kernel: adds the partial sums of shared tiles, and applies an epilogue to all tiles. A thread has four rows
-// of the weight and one row of x.
+// The second kernel: adds the partial sums of shared tiles, and applies an epilogue to all tiles. A thread
+// has four rows of the weight and one row of x.
 template <class S, class T>
-__global__ void __launch_bounds__(kAddThreads) packed_add_kernel(const __grid_constant__ UnitGemm<T> g, int blocks) {
+__global__ void __launch_bounds__(kAddThreads)
+    packed_add_kernel(const __grid_constant__ UnitGemm<T> g, int blocks) {
   constexpr int kVectors = S::kRows / 4;
   const int tile = int(blockIdx.x) / blocks, i = int(blockIdx.x) % blocks * kAddThreads + int(threadIdx.x);
   const int row = i % kVectors * 4, column = i / kVectors, begin = tile * g.shares.steps;
@@ -56,8 +59,9 @@ __global__ void __launch_bounds__(kAddThreads) packed_add_kernel(const __grid_co
   store_results<true>(g, weight_row, x_row, sum);
 }
 
-// Whether blocks should compute whole tiles, by the stages that the busiest one reads. A block that reads alone has at
-// most twice its share of the bandwidth of memory. Partial sums and a second kernel take as long as 56 KB of units.
+// Whether blocks should compute whole tiles, by the stages that the busiest one reads. A block that reads
+// alone has at most twice its share of the bandwidth of memory. Partial sums and a second kernel take as long
+// as 56 KB of units.
 bool keeps_tiles_whole(int64_t tiles, int64_t steps, int64_t step_bytes, int blocks) {
   constexpr double kMostOfShare = 2, kOfSecondKernel = 56e3;
   const double share = std::max(double(std::min<int64_t>(tiles, blocks)) / blocks, 1 / kMostOfShare);
@@ -90,7 +94,6 @@ struct UnitPlan {
     g.units = static_cast<const unsigned char*>(p.b.data), g.weight = w, g.scales = UnitScales(w, p.k);
     g.scaled = scaled_of(w, p.k, S::kN);
     g.scales_weights = g.scaled == Scaled::weights && (!g.scales.by_rows || w.zero == Zero::added);
-    g.changes_weights = g.scales_weights || w.zero == Zero::subtracted;
     g.in_pairs = !g.scales.by_rows && exact_in_pairs<T>(w.scale);
     g.n = int(p.n), g.unit_bytes = packed::unit_bytes(w, p.k);
     g.row_units = int(packed::blocks(p.n, packed::kRows));
@@ -160,8 +163,8 @@ void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>
   if (!g.partials && !g.wholes) return;
   const int64_t tiles = int64_t{g.tiles_down} * g.tiles_across;
   const int64_t blocks = ceil_div(S::kRows / 4 * std::min<int64_t>(S::kN, gemm.m), kAddThreads);
-  launch<packed_add_kernel<S, T>>(
-      "packed_add", {dim3(unsigned(tiles * blocks)), dim3(kAddThreads), 0, true}, context)(g, int(blocks));
+  launch<packed_add_kernel<S, T>>("packed_add", {dim3(unsigned(tiles * blocks)), dim3(kAddThreads), 0, true},
+                                  context)(g, int(blocks));
 }
 
 // Rows [first, first + count) of a product.
@@ -180,7 +183,8 @@ void gemm_units(const Gemm<T>& g, const GemmProblem& p, Context& context) {
   if (g.m <= 16) return launch_tiles<PackedTile16>(g, p, x, context);
   if (g.m <= 32) return launch_tiles<PackedTile32>(g, p, x, context);
   if (!p.invariant)
-    return g.m <= 64 ? launch_tiles<PackedTile64>(g, p, x, context) : launch_tiles<PackedTile128>(g, p, x, context);
+    return g.m <= 64 ? launch_tiles<PackedTile64>(g, p, x, context)
+                     : launch_tiles<PackedTile128>(g, p, x, context);
   // Tiles of up to 32 rows of x divide k in the same way.
   const T* const data = x.data;
   for (int64_t first = 0; first < g.m; first += 32) {

@@ -1,0 +1,86 @@
+// Tiles and arguments of packed_wgmma.cu. Contract: a block computes equal shares of the stages of all tiles
+// (parts/schedules/shares.cuh). A tile has S::kRows rows of the weight and S::kN rows of x.
+//
+//   stage    S::kAlongK tiles of x, (kN, 128) each | four units of the weight
+#pragma once
+
+#include "cuda/gemm/packed/unit_scales.cuh"
+#include "cuda/gemm/parts/ring.cuh"
+#include "cuda/gemm/parts/schedules/shares.cuh"
+#include "cuda/gemm/parts/stores/vector_store.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+template <int COLUMNS, int ALONG_K>
+struct PackedTile {
+  static constexpr int kWarpgroups = 4, kConsumerThreads = 128 * kWarpgroups,
+                       kThreads = kConsumerThreads + 128;
+  static constexpr int kN = COLUMNS, kAlongK = ALONG_K;
+  static constexpr int kRowUnits = kWarpgroups / kAlongK, kRows = packed::kRows * kRowUnits;
+  static constexpr int kBoxBytes = kN * 128;  // of x: 64 columns
+  static constexpr int kXBytes = 2 * kAlongK * kBoxBytes;
+  // 80 KB of the weight in flight are enough. With more stages the multiprocessors near to memory take more
+  // than their share of its bandwidth, and the others end late.
+  static constexpr int kMostStages = 4;
+  // Sums on their way out: columns of 64 rows, kPass at a time. The padding keeps rows of fragments in
+  // different banks.
+  static constexpr int kPass = kN <= 64 ? kN / (kAlongK == 1 ? 2 : 1) : 16, kPitch = packed::kRows + 4;
+
+  struct Shared {
+    RingBarriers<kMostStages> ring;
+    alignas(16) float sums[kWarpgroups][kPass * kPitch];
+  };
+  static constexpr int kSharedBytes = 220 << 10, kStagesAt = int(sizeof(Shared) + 1023) / 1024 * 1024;
+  static constexpr int kMostStageBytes = (kSharedBytes - kStagesAt) / 2;
+  static_assert(kXBytes + kWarpgroups * 14 * 1024 <= kMostStageBytes, "two stages at least");
+};
+
+// Where the scales are applied: to the float32 sums of a unit, to those of two steps (a group of 32 or more
+// columns), or to the weights before they are multiplied, rounded to the type of x. With Scaled::weights
+// there is one set of sums. Scales of whole rows are applied at the end.
+enum class Scaled { units, pairs, weights };
+
+struct UnitArguments {
+  const unsigned char* units;
+  PackedWeight weight;
+  UnitScales scales;
+  Scaled scaled;
+  bool scales_weights;  // with Scaled::weights: scales are not applied at the end
+  bool in_pairs;        // scales and zeros are exact in the type of x
+  int n, unit_bytes, row_units, column_units;
+  int x_rows;                    // in a box
+  int tiles_down, tiles_across;  // along the rows of the weight and of x
+  int unit_pitch, stage_bytes, stages;
+  Shares shares;
+  float* partials;  // of shared tiles; null: no tile is shared
+  float* wholes;    // of the other tiles, if the second kernel applies an epilogue to them; else null
+  ResultVectors vectors;
+  Epilogue epilogue;
+};
+template <class T>
+struct UnitGemm : UnitArguments {
+  Gemm<T> gemm;
+};
+
+// The first unit along n, and the first row of x, of a tile. Tiles that read the same units are far from each
+// other in this order, so that different blocks read the units at about the same time, and all but one find
+// them in L2.
+template <class S>
+struct PackedPlace {
+  int row_unit, column;
+  __device__ __forceinline__ PackedPlace(int tile, const UnitArguments& g) {
+    const int across = tile / g.tiles_down;
+    row_unit = (tile - across * g.tiles_down) * S::kRowUnits, column = across * S::kN;
+  }
+};
+
+using PackedTile16 = PackedTile<16, 4>;
+using PackedTile32 = PackedTile<32, 4>;
+using PackedTile64 = PackedTile<64, 1>;
+using PackedTile128 = PackedTile<128, 1>;  // only with Scaled::weights
+
+__device__ __forceinline__ void advance_ring(int& stage, uint32_t& phase, int stages) {
+  if (++stage == stages) stage = 0, phase ^= 1;
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,93 @@
+// What becomes of the sums of packed_wgmma.cu: results, or partial sums for its second kernel.
+#pragma once
+
+#include "cuda/device/fragment.cuh"
+#include "cuda/gemm/packed/unit_arguments.cuh"
+#include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// The scales that sums of four rows of the weight are multiplied by at the end.
+__device__ __forceinline__ Vector16<float> scales_at_end(const UnitArguments& g, int row) {
+  const float global = g.weight.global ? *g.weight.global : 1.0f;
+  const bool by_rows = g.scales.by_rows && !g.scales_weights;
+  Vector16<float> v;
+  FASTGEMM_UNROLL
+  for (int e = 0; e < 4; ++e)
+    v[e] = by_rows && row + e < g.n ? static_cast<const float*>(g.weight.scales)[row + e] * global : global;
+  return v;
+}
+
+// Stores four neighbours of row `column` of the result, from weight row `row` on.
+template <bool fuses, class T>
+__device__ __forceinline__ void store_results(const UnitGemm<T>& g, int row, int column, Vector16<float> v) {
+  const int valid = inside(g.n, row, 4);
+  const Vector16<float> scales = scales_at_end(g, row);
+  FASTGEMM_UNROLL
+  for (int e = 0; e < 4; ++e) v[e] *= scales[e];
+  with_stored_type(g.gemm.result, [&]<class Out>() {
+    if (fuses && g.epilogue.asked())
+      store_row_finished<Out, 4>(g.epilogue, g.gemm.result, g.vectors, column, row, v.v, valid);
+    else
+      store_row_as<Out, 4>(g.gemm.result, g.vectors, column, row, v.v, valid);
+  });
+}
+
+// Where the sums of a tile lie that a second kernel stores: those of the first block or of a later one that
+// shares the tile, or those of a tile that no blocks share. [column of the tile][row].
+template <class S>
+__device__ __forceinline__ float* share_of(const UnitArguments& g, int block, bool begins_tile) {
+  return g.partials + (int64_t{block} * 2 + begins_tile) * (S::kN * S::kRows);
+}
+template <class S>
+__device__ __forceinline__ float* whole_of(const UnitArguments& g, int tile) {
+  return g.wholes + int64_t{tile} * (S::kN * S::kRows);
+}
+
+// Adds the sums of warpgroups that share rows, in the order of k, and stores them as results or partial sums.
+template <class S, class T>
+__device__ __forceinline__ void store_sums(typename S::Shared& shared, const UnitGemm<T>& g,
+                                           float (&sum)[S::kN / 2], const Part& part, int warpgroup) {
+  constexpr int kThreads = 128 * S::kAlongK;  // share 64 rows
+  constexpr int kSums = S::kPass / 2;         // of a thread in a pass
+  const PackedPlace<S> place(part.tile, g);
+  const int row_unit = warpgroup / S::kAlongK, thread = int(threadIdx.x) % kThreads;
+  const bool whole = part.first == 0 && part.end == g.shares.steps, stores = whole && !g.wholes;
+  float* const to = stores  ? nullptr
+                    : whole ? whole_of<S>(g, part.tile)
+                            : share_of<S>(g, int(blockIdx.x), part.first == 0);
+  const auto meet = [&] { named_barrier(2 + row_unit, kThreads); };
+  FASTGEMM_NO_UNROLL
+  for (int pass = 0; pass < S::kN && place.column + pass < g.gemm.m; pass += S::kPass) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kSums; ++i) {
+      const Position p = WgmmaLayout<T>::c(int(threadIdx.x) % 128, i);
+      shared.sums[warpgroup][p.column * S::kPitch + p.row] = sum[i];
+    }
+    FASTGEMM_UNROLL
+    for (int i = 0; i + kSums < S::kN / 2; ++i) sum[i] = sum[i + kSums];  // one piece of code for all passes
+    meet();
+    constexpr int kVectors = packed::kRows / 4;
+    FASTGEMM_NO_UNROLL
+    for (int i = thread; i < kVectors * S::kPass; i += kThreads) {
+      const int row = i % kVectors * 4, column = i / kVectors;
+      const float* const from = shared.sums[row_unit * S::kAlongK] + column * S::kPitch + row;
+      auto v = load_vector<Vector16<float>>(from);
+      FASTGEMM_UNROLL
+      for (int k = 1; k < S::kAlongK; ++k) {
+        const auto next = load_vector<Vector16<float>>(from + k * (S::kPass * S::kPitch));
+        FASTGEMM_UNROLL
+        for (int e = 0; e < 4; ++e) v[e] += next[e];
+      }
+      if (place.column + pass + column >= g.gemm.m) break;
+      if (stores)
+        store_results<false>(g, (place.row_unit + row_unit) * packed::kRows + row,
+                             place.column + pass + column, v);
+      else
+        store_vector(to + (pass + column) * S::kRows + row_unit * packed::kRows + row, v);
+    }
+    meet();
+  }
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
