@@ -61,6 +61,15 @@ constexpr const char* role_name(Role r) {
   return names[int(r)];
 }
 
+nb::list code_names(CodeSet set) {
+  constexpr const char* names[] = {"none", "int4", "nf4", "e2m1", "int8", "e4m3"};
+  static_assert(std::size(names) == kCodes);
+  nb::list found;
+  for (int i = 0; i < kCodes; ++i)
+    if (set & codes(static_cast<Code>(i))) found.append(names[i]);
+  return found;
+}
+
 nb::list table() {
   nb::list rows;
   for (const Kernel& k : kernels()) {
@@ -68,7 +77,7 @@ nb::list table() {
     row["op"] = to_string(k.op), row["device"] = to_string(k.device), row["level"] = k.level;
     row["name"] = k.name, row["dtypes"] = type_names(k.dtypes), row["needs"] = k.needs;
     row["summary"] = k.summary, row["role"] = role_name(k.role);
-    row["precision"] = to_string(k.precision);
+    row["precision"] = to_string(k.precision), row["codes"] = code_names(k.codes);
     const char* why = k.why_unavailable();
     row["unavailable"] = why ? nb::cast(why) : nb::none();
     rows.append(row);

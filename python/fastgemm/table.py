@@ -37,6 +37,8 @@ class KernelInfo:
             ``level=None`` may pick it), ``"companion"`` or ``"pitfall"`` (only by name).
         precision: of its float32 products; a row that is less accurate than ``"ieee"`` runs only if that precision
             is requested.
+        codes: the codes of packed weights that it multiplies by, such as ``"int4"``; ``"none"`` stands for an
+            ordinary matrix.
         unavailable: why it cannot run in this process, or None.
     """
 
@@ -49,14 +51,18 @@ class KernelInfo:
     summary: str
     role: Role
     precision: str
+    codes: tuple[str, ...]
     unavailable: str | None
 
     @property
     def available(self) -> bool:
         return self.unavailable is None
 
-    def takes(self, dtype: torch.dtype) -> bool:
-        """Whether the kernel takes operands of this dtype, complex ones by the type of their parts."""
+    def takes(self, dtype: torch.dtype, code: str = "none") -> bool:
+        """Whether the kernel takes operands of this dtype, complex ones by the type of their parts. With a
+        code, the second operand is a packed weight."""
+        if code not in self.codes:
+            return False
         name = (
             WIDTH_NAMES.get(dtype.itemsize, "")
             if self.op == "transpose"
@@ -68,7 +74,8 @@ class KernelInfo:
 @cache
 def _table() -> tuple[KernelInfo, ...]:
     rows = _introspect.table()
-    return tuple(KernelInfo(**{**row, "dtypes": tuple(row["dtypes"])}) for row in rows)
+    lists = ("dtypes", "codes")
+    return tuple(KernelInfo(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows)
 
 
 def kernels(
@@ -79,7 +86,7 @@ def kernels(
     Args:
         op: keep the rows of ``"gemm"``, ``"transpose"`` or ``"add"``.
         device: keep the rows of ``"cpu"`` or ``"cuda"``.
-        dtype: keep the rows that take operands of this dtype.
+        dtype: keep the rows that multiply, move or add matrices of this dtype.
 
     Returns:
         Every matching row of the table, also rows that cannot run here: see ``available`` and ``unavailable``.
@@ -211,6 +218,7 @@ def check_choice(
     level: int | None,
     kernel: str | None,
     precision: str | None = None,
+    code: str = "none",
 ) -> None:
     """Raises the error that a call of an op with this level and kernel raises, by the kernel table alone:
     ValueError if there is no such kernel, RuntimeError if none takes the dtype. Whether a kernel can run also
@@ -222,12 +230,13 @@ def check_choice(
         return
     kind = device.type if device.type in ("cpu", "cuda") else None
     rows = _rows_of_choice(op, kind, level, kernel)
-    if any(row.takes(dtype) and _multiplies_so(row, dtype, precision or "ieee") for row in rows):
+    if any(row.takes(dtype, code) and _multiplies_so(row, dtype, precision or "ieee") for row in rows):
         return
     asked = f"level {level}" if kernel is None else f"kernel {kernel!r}"
     raise RuntimeError(
         f"fastgemm: {asked} cannot run {op} on {device.type} in {str(dtype).removeprefix('torch.')}"
         + (f" with precision {precision!r}" if precision else "")
+        + (f" by a packed weight with codes {code!r}" if code != "none" else "")
     )
 
 

@@ -11,6 +11,7 @@ from fastgemm._quantized import product
 from fastgemm.quantized import QuantizedWeight
 from reference import every_device, needs_simulator
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 from weights import KINDS, kind_id, random_weight, values
@@ -213,6 +214,39 @@ def test_autocast(device):
             (grad,) = torch.autograd.grad(result.float().sum(), bias)
             assert grad.dtype == F32 and torch.equal(grad, torch.full_like(grad, 5))
         assert fastgemm.linear(x, q, residual=torch.zeros(5, N)).dtype == BF16
+
+
+def error_of(call) -> type | None:
+    try:
+        call()
+    except (RuntimeError, ValueError, TypeError) as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize("kind", [INT4, KINDS[4], KINDS[7], KINDS[9], KINDS[11]], ids=kind_id)
+def test_choices_are_refused_without_data_as_with(kind):
+    """By the kernel table alone. Rows that this machine cannot run are left out."""
+    available = {row.name for row in fastgemm.kernels("gemm", "cpu") if row.available}
+    names = available | {row.name for row in fastgemm.kernels("gemm", "cuda")} - {"torch"}
+    choices = [{"level": level} for level in range(9)] + [
+        {"kernel": name} for name in (*sorted(names), "none")
+    ]
+    wrong = {}
+    for dtype in (BF16, F16, F32):
+        x, q = operands(dtype, kind=kind)
+        with FakeTensorMode() as mode:
+            fake = mode.from_tensor(x), mode.from_tensor(q)
+        for choice in (
+            *choices,
+            {"level": 2, "kernel": "dequantized"},
+            {"out_dtype": F16},
+            {"out_dtype": F32},
+        ):
+            errors = [error_of(lambda a=a, c=choice: fastgemm.linear(*a, **c)) for a in ((x, q), fake)]
+            if errors[0] is not errors[1]:
+                wrong[f"{dtype} {choice}"] = errors
+    assert wrong == {}
 
 
 def test_operations_are_counted():

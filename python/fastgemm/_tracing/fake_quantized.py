@@ -72,7 +72,7 @@ def quantized_linear(
         not invariant or (level is None and impl is None),
         lambda: "invariant=True chooses the kernel; it takes no level and no kernel",
     )
-    check_choice("gemm", input.device, input.dtype, level, impl)
+    check_choice("gemm", input.device, input.dtype, level, impl, code=code)
     result = input.new_empty((input.shape[0], n), dtype=_result_dtype(input.dtype, out_dtype))
     check_terms(input, result, bias, residual)
     return result
