@@ -2,37 +2,44 @@
 //
 // Level 3: several outputs per thread, from shared memory without bank conflicts. What changes from level 2:
 // a thread computes 4 x 4 elements of a 64 x 64 block tile. For each k it reads 4 + 4 values and does 16
-// multiply-adds, 0.5 shared reads for each instead of 1.25. Now the lanes of a warp read different rows of
-// the tile of A. If its rows were 32 words apart, all of them would begin in bank 0. One word of padding
-// moves each row to the next bank:
+// multiply-adds, 0.5 shared reads for each instead of 1.25.
 //
-//   bank of A(row, k) = (row * pitch + k) mod 32        pitch 32: k for every row      pitch 33: row + k
+// Shared memory has 32 banks. Neighbouring words of 4 bytes lie in neighbouring banks. If the lanes of a warp
+// read different words of one bank, the read takes a wavefront for each word. A warp is 4 x 8 threads, so for
+// each k it reads four rows of the tile of A. The tile has 32 values of k in a row. With a pitch (the words
+// from row to row) of 32, all rows begin in bank 0. One word of padding moves each row to the next bank:
 //
-// The companion thread_tile_unpadded differs only in the padding. When four rows of lanes read A, this takes
-// 4 wavefronts instead of 1 (20 per k step instead of 8). A warp that copies a transposed operand writes all
-// 32 words to one bank.
+//   bank of A(row, k) = (row * pitch + k) mod 32
+//     pitch 32:  k mod 32, one bank for all rows        pitch 33:  (row + k) mod 32, another for each row
+//
+// The companion thread_tile_unpadded differs only in the padding. Each read of A takes 4 wavefronts instead
+// of 1, so a step of k takes 4 * 4 + 4 = 20 wavefronts instead of 4 + 4 = 8. A warp that copies a transposed
+// operand writes 32 rows of one column: without padding, all 32 words lie in one bank.
 #include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
 namespace {
 
-constexpr int kBM = 64, kBN = 64, kBK = 32;  // block tile
-constexpr int kTM = 4, kTN = 4;              // thread tile
-constexpr int kThreads = 256, kStep = 16;    // 16 x 16 threads; a thread's elements are 16 apart
+// The block tile. With 32 values of k, a warp copies a whole row of the tile of A: 128 bytes of float32.
+constexpr int kBM = 64, kBN = 64, kBK = 32;
+constexpr int kTM = 4, kTN = 4;  // thread tile
+// 16 x 16 threads. A thread's rows are 16 apart, and so are its columns. So neighbouring threads have
+// neighbouring elements, and 8 lanes store a whole sector of C at a time (thread_place() in tile_grid.cuh).
+constexpr int kThreads = 256, kStep = 16;
 static_assert(kBM == kTM * kStep && kBN == kTN * kStep && kThreads == kStep * kStep);
 
 template <class Acc, int padding>
 struct Tiles {
-  // b is padded only for copies of a transposed B.
+  // Rows of b are read along n, without conflicts at any pitch. b is padded for copies of a transposed B.
   static constexpr int kPitchA = kBK + padding, kPitchB = kBN + padding;
   Acc a[kBM * kPitchA];  // (64, 32): m, k
   Acc b[kBK * kPitchB];  // (32, 64): k, n
 };
 
-// Without the limit of 3 blocks per SM, nvcc keeps more loads of the copy in flight, takes about 118
-// registers, and only 2 blocks fit. 8-byte types have 33 KB of shared memory for each block, so 3 blocks do
-// not fit on GPUs with 100 KB.
+// The second bound is the number of blocks per multiprocessor. Without it, nvcc keeps more loads of the copy
+// in flight and takes about 118 registers, so only 2 blocks fit. With 8-byte types a block has 33 KB of
+// shared memory, so 3 blocks do not fit on GPUs with 100 KB.
 template <class T, int padding>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 && !FASTGEMM_SM90A ? 2 : 3)
     gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {

@@ -1,13 +1,13 @@
 //   make sim KERNEL=cp_async
 //
 // Level 5 on any GPU since sm_80: registers, occupancy, latency. What changes from level 4:
-//   - operands are packed into panels first (parts/panels.cuh), so that every copy moves 16 aligned bytes;
+//   - a launch before this one packs operands into panels (parts/panels.cuh), so that every copy moves 16
+//     aligned bytes, whatever the operand's layout and type;
 //   - cp.async copies panels without going through registers: two stages are in flight while a third is
 //     multiplied;
 //   - the 8 x 8 sums of 32 threads form a warp tile of 64 x 32, and the fragment of the next k is read while
 //     this one is multiplied;
 //   - k is split if C has too few tiles for the device (predict/plans.h).
-// docs/ladder.md shows what it gains.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/gemm/parts/schedules/choose_splits.cuh"
 #include "cuda/gemm/parts/schedules/tile_order.cuh"
@@ -16,6 +16,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
+// dot4: a word has four int8 (panels.cuh), and one instruction multiplies and adds all four.
 template <class Word_, bool dot4>
 struct Shape {
   using Word = Word_;
@@ -23,20 +24,23 @@ struct Shape {
   using Tile = WarpTile<Word, kDouble ? 4 : 8, 8, dot4>;
   static constexpr int kWarpsM = 2, kWarpsN = 4, kWarps = kWarpsM * kWarpsN, kThreads = 32 * kWarps;
   static constexpr int kM = kWarpsM * Tile::kM, kN = kWarpsN * Tile::kN;  // 128 x 128, fp64 64 x 128
+  // Three stages take 48 KB, so that two blocks fit even on GPUs with 100 KB. Two blocks leave 128 registers
+  // per thread, of which 64 sums and two fragments take 96. With 8-byte words the stages take 72 KB, and
+  // sums and fragments 112 registers, which leaves too few for addresses: only one block.
   static constexpr int kK = kCpAsyncDepth, kStages = 3;
   static constexpr int kStageWords = kK * (kM + kN);  // (kK, kM) of A, then (kK, kN) of B
   static constexpr int kBlocksAnSM = kDouble ? 1 : 2;
 
-  union Shared {
+  union Shared {  // the slabs are used after the ring, and take no memory of their own
     Word ring[kStages][kStageWords];
-    Word slabs[kWarps][Tile::kSlabWords];  // after the last use of the ring
+    Word slabs[kWarps][Tile::kSlabWords];
   };
 };
 
 template <class Word>
 struct Arguments {
   Panels<Word> panels;
-  Output<Word> out;  // of split s of matrix i: number s * batch + i
+  Output<Word> out;  // if k is split: matrix s * batch + i has the sums of split s of matrix i
   int64_t m, n;
   int tiles_m, tiles_n;
   int steps, split_steps;  // stages of k, and of a split
@@ -50,12 +54,12 @@ __device__ __forceinline__ void copy_panel(Word* to, const Panel<Word>& panel, c
   constexpr int kRun = kPer16Bytes<Word>, kRuns = WIDTH / kRun, kStep = THREADS / kRuns;
   static_assert(THREADS % kRuns == 0 && ROWS % kStep == 0);
   const int column = int(threadIdx.x) % kRuns * kRun;
-  const int inside =  // bytes of the unit that lie in the panel; cp.async fills the rest with zeros
+  const int inside =  // bytes of the unit of 16 that lie in the panel; cp.async fills the rest with zeros
       int(max(int64_t(0), min(panel.columns - column0 - column, int64_t(kRun)))) * int(sizeof(Word));
   FASTGEMM_UNROLL
   for (int i = 0; i < ROWS; i += kStep) {
     const int row = int(threadIdx.x) / kRuns + i;
-    const int valid = row0 + row < panel.rows ? inside : 0;
+    const int valid = row0 + row < panel.rows ? inside : 0;  // bytes
     const Word* p = valid ? from + (row0 + row) * panel.row_stride + column0 + column : from;
     copy_async<16>(to + row * WIDTH + column, p, valid);
   }
@@ -67,6 +71,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksAnSM)
   using Word = typename S::Word;
   using Tile = typename S::Tile;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  // Bands of 8: the 264 blocks of an H100 read 8 tile rows of A and 33 tile columns of B at a time.
   const TilePlace<8> place(int(blockIdx.x), g.tiles_m, g.tiles_n);
   const int64_t row0 = int64_t(place.row) * S::kM, column0 = int64_t(place.column) * S::kN;
   const Word* a = g.panels.a.data + blockIdx.z * g.panels.a.batch_stride;
@@ -106,8 +111,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksAnSM)
     free_slot = slot;
     if (++slot == S::kStages) slot = 0;
   }
-  wait_async_copies<0>();
-  __syncthreads();
+  wait_async_copies<0>();  // only empty groups are left: no copy is under way,
+  __syncthreads();         // and all warps have read the last stage, so the slabs may overwrite the ring
   tile.store(g.out.at_batch(int64_t(blockIdx.y) * gridDim.z + blockIdx.z), shared->slabs[warp], row0 + row,
              column0 + column, g.m, g.n);
 }

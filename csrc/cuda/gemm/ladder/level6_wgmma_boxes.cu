@@ -8,8 +8,10 @@
 //     sectors.
 //   - The last box of a tile is stored while the next tile is multiplied.
 //
-// Tile, stages and the two blocks of a multiprocessor are those of wgmma_persistent. A warp has one box,
-// because two blocks leave no room for more. It waits until the box is read before it writes the next part.
+// Tile, stages and the two blocks of a multiprocessor are those of wgmma_persistent. A multiprocessor has 228
+// KB of shared memory. A block has 96 KB of stages, 16 KB of boxes (2 KB for each of 8 warps), 1 KB with its
+// barriers and 1 KB that CUDA takes: 114 KB. So two blocks leave no room for a second box. A warp waits until
+// the TMA has read its box before it writes the next part to it.
 // If the TMA cannot store C, or if there is a c to add (map_result()), results are stored as before.
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 

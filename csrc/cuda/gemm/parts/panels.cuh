@@ -1,7 +1,13 @@
-// What the main loops of level 5 read, operands as panels, and where their sums go. Row k of a panel holds
-// column k of A (or row k of B), so that one 16-byte load fetches neighbouring rows of C, and neither copies
-// nor multiply-adds meet a layout, a misaligned address or a narrow type. make_panels() reads operands that
-// are panels already (32 or 64-bit elements, 16-byte aligned) in place and packs the others.
+// Panels: the form of both operands that the main loops of level 5 read. And Output: where their sums go.
+//
+//   A (m, k) | a b |  ->  panel | a c e |        B (k, n) | a b c |  ->  panel | a b c |
+//            | c d |            | b d f |                 | d e f |            | d e f |
+//            | e f |
+//
+// The elements that a thread needs for one k, of neighbouring rows of A or columns of B, are neighbours in a
+// panel, and one 16-byte load fetches them. Every panel has this layout, begins its rows at multiples of 16
+// bytes, and has elements of 4 or 8 bytes. So the main loop has no cases for other layouts, alignments and
+// types. make_panels() takes an operand in place if it is such a panel already, and packs it otherwise.
 #pragma once
 
 #include <span>
@@ -10,7 +16,9 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The word that an element of T becomes: what it is summed in; four int8 of consecutive k share one.
+// A panel's element, a word, has the type of the sums: float for 16-bit types, uint32_t for integers of up to
+// 32 bits. int8 alone is packed: a word has four of consecutive k, because the instruction dp4a multiplies
+// four pairs of bytes and adds the products (dot4() in device/numeric.cuh).
 template <class T>
 using PanelWord = Accumulator<T>;
 template <class T>
@@ -34,8 +42,8 @@ struct Panels {
 template <class T>
 Panels<PanelWord<T>> make_panels(const Gemm<T>&, int batch, std::span<uint32_t> flags, Context&);
 
-// Where sums of words go: a Result whose element type is known at run time, so that one main loop serves
-// float, Half and BFloat16 (or the integers of up to 32 bits).
+// Where the sums go: a Result whose element type is known only at run time. So one main loop, compiled for
+// float words, serves float, Half and BFloat16, and another serves all integers of up to 32 bits.
 template <class Word>
 struct Output {
   using Whole = std::conditional_t<std::is_same_v<Word, uint64_t>, int64_t, Word>;

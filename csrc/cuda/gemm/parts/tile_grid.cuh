@@ -5,12 +5,12 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// In blockIdx.x, which counts to 2^31 - 1 (y ends at 65535).
+// blockIdx.x counts the tiles. It may go up to 2^31 - 1, while blockIdx.y ends at 65535.
 struct TileGrid {
   dim3 grid;
   unsigned tiles_n;  // in a row of C
 };
-// Throws std::length_error for more tiles than that.
+// Throws std::length_error for more tiles than blockIdx.x can count.
 TileGrid tile_grid(int64_t m, int64_t n, int bm, int bn, int batch);
 
 // The first row and column of this block's tile of C.
@@ -23,8 +23,8 @@ __device__ __forceinline__ BlockTile block_tile(unsigned tiles_n) {
   return {int64_t(blockIdx.x / tiles_n) * BM, int64_t(blockIdx.x % tiles_n) * BN};
 }
 
-// 256 threads as 16 x 16, a warp being 4 x 8 of them: eight lanes side by side fill a 32-byte sector of C
-// with 4-byte results, and a warp reads 4 + 8 values of the tiles, where 1 x 32 lanes would read 1 + 32.
+// 256 threads are 16 x 16, and a warp is 4 x 8 of them. Eight lanes side by side fill a 32-byte sector of C
+// with 4-byte results. A warp reads 4 + 8 values of the tiles, where 1 x 32 lanes would read 1 + 32.
 struct ThreadPlace {
   int m, n;
 };

@@ -1,5 +1,6 @@
-// The arithmetic that the rows of level 5 share: a warp multiplies panels in shared memory, each lane as
-// outer products of TM x TN sums in registers, and stores its sums to C through shared memory of its own.
+// What a warp does in every row of level 5. It multiplies panels (panels.cuh) that are in shared memory: for
+// each k, a lane adds the outer product of TM values of A and TN of B to TM x TN sums in registers. Then the
+// warp stores its sums to C through shared memory of its own, the slab.
 #pragma once
 
 #include "cuda/device/sync.cuh"
@@ -8,15 +9,19 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Leaves sums as they are.
+// The default of WarpTile::store()'s `finish`: leaves the sums as they are.
 struct AsSummed {
   template <class Out, class Row>
   __device__ __forceinline__ void operator()(Row&&) const {}
 };
 
-// LanesM x LanesN lanes (8 x 4 unless told) of TM x TN sums. A lane's rows (and columns) come in runs of 16
-// bytes, the runs of the LanesM (LanesN) lanes side by side, so that a warp's 16-byte loads touch one
-// contiguous piece of a panel row.
+// A warp is LanesM x LanesN lanes, 8 x 4 by default, each with TM x TN sums. A lane's rows come in runs of 16
+// bytes (4 rows of 4-byte words), and the runs of the LanesM lanes lie side by side:
+//
+//   rows of the warp tile, TM = 8   |   0..3   |   4..7   | ... |  28..31  |  32..35  | ...
+//   belong to lane_m                |     0    |     1    | ... |     7    |     0    | ...
+//
+// So the 16-byte loads of a warp read one contiguous part of a panel's row. The same holds for columns.
 template <class Word, int TM, int TN, bool dot4_, int LanesM = 8>
 struct WarpTile {
   static constexpr int kLanesM = LanesM, kLanesN = 32 / LanesM, kRun = kPer16Bytes<Word>;
@@ -29,9 +34,9 @@ struct WarpTile {
   };
   Word sum[TM][TN];
 
-  // The lane's place. The diagonal in lane_n gives each group of four neighbouring lanes four addresses in A
-  // and in B: such a load returns over 4 cycles, and leaves more issue slots to multiply-adds than a load
-  // with broadcasts, which returns in 2.
+  // The lane's place. lane_n also depends on lane_m, so that four neighbouring lanes have four addresses in A
+  // and four in B. Such a load returns its data over 4 cycles. If lanes shared addresses (a broadcast), it
+  // would return them in 2 cycles, and take more of the issue slots that multiply-adds need.
   static __device__ __forceinline__ int lane_m() { return int(threadIdx.x) % kLanesM; }
   static __device__ __forceinline__ int lane_n() {
     return (int(threadIdx.x) % 32 / kLanesM + lane_m()) % kLanesN;
@@ -43,7 +48,7 @@ struct WarpTile {
     return j / kRun * kRun * kLanesN + lane_n() * kRun + j % kRun;
   }
 
-  // a and b: a row of k in shared memory, advanced to row(0) and column(0).
+  // a and b point into row k of the panels in shared memory, at row(0) and at column(0).
   static __device__ __forceinline__ void load(Fragment& f, const Word* a, const Word* b) {
     FASTGEMM_UNROLL
     for (int i = 0; i < TM; i += kRun) store_vector(&f.a[i], load_vector<Vector16<Word>>(a + i * kLanesM));
@@ -51,8 +56,9 @@ struct WarpTile {
     for (int j = 0; j < TN; j += kRun) store_vector(&f.b[j], load_vector<Vector16<Word>>(b + j * kLanesN));
   }
 
-  // `zero` comes from a kernel argument: a zero that the compiler knew would be rematerialized as moves of
-  // aligned register quads, and those end in bank conflicts with B.
+  // Sets all sums to zero. `zero` is an argument of the kernel, so that nvcc does not know its value. If it
+  // did, it would write the zeros four registers at a time. Then sums would have to lie in aligned groups of
+  // four registers, in the same register banks as values of B, and multiply-adds would wait for operands.
   __device__ __forceinline__ void clear(Word zero) {
     FASTGEMM_UNROLL
     for (int i = 0; i < TM; ++i) {
@@ -61,7 +67,8 @@ struct WarpTile {
     }
   }
 
-  // Row by row, there and back: at each turn an element of B stays in the operand cache, elsewhere one of A.
+  // Row by row, forward in even rows and backward in odd ones. So each multiply-add has an operand in common
+  // with the one before it, which the operand cache holds: an element of A, or of B where the row changes.
   __device__ __forceinline__ void multiply(const Fragment& f) {
     FASTGEMM_UNROLL
     for (int i = 0; i < TM; ++i) {
@@ -76,12 +83,14 @@ struct WarpTile {
     }
   }
 
-  // The tile passes through shared memory in pieces of kSlabRows rows, so that C is written in whole lines
-  // whatever its alignment. The stores are scalar and volatile: merged into 16-byte ones they would tie the
-  // sums to aligned register quads in the main loop too.
+  // The tile passes through the slab in pieces of kSlabRows rows: two rows of each lane. From there the warp
+  // writes 32 neighbouring elements of C at a time, which needs no alignment. The stores to the slab are
+  // volatile, so that nvcc does not merge four of them into one of 16 bytes: then the sums would have to lie
+  // in aligned groups of four registers in the main loop, too. With a pitch of kN (a multiple of 32) the 8
+  // lanes with the same lane_n would write to one bank. With kN + 1, at most 2 lanes of a warp share a bank.
   static constexpr int kSlabRows = 2 * kLanesM, kSlabPitch = kN + 1, kSlabWords = kSlabRows * kSlabPitch;
-  // finish.operator()<Out>(row_of) may change the sums of a piece, kSlabRows rows of the slab, before they
-  // are stored as elements of Out: line i of the piece is a part of row row_of(i) of C.
+  // finish.operator()<Out>(row_of) is called for each piece, and may change the sums in the slab before they
+  // are stored as elements of Out. Line i of the slab belongs to row row_of(i) of C.
   template <class Acc, class Finish = AsSummed>
   __device__ __forceinline__ void store(const Output<Acc>& out, Word* slab, int64_t row0, int64_t column0,
                                         int64_t m, int64_t n, const Finish& finish = {}) const {
@@ -109,8 +118,8 @@ struct WarpTile {
   }
 
  private:
-  // kLanesM lines of the slab, kRun rows of C apart. All of C is read before any of it is written, so that
-  // the latency of a batch of loads is paid and not of each.
+  // Stores kLanesM lines of the slab, which are kRun rows apart in C. All elements of c are loaded before any
+  // result is written, so that the loads are in flight together.
   template <class Out, class R>
   static __device__ __forceinline__ void store_lines(const R& result, const Word* slab, int64_t row,
                                                      int64_t column, int64_t m, int64_t n) {

@@ -1,6 +1,6 @@
-// What the steps after wgmma_persistent have in common: the loops of its producer and of its consumers, as
-// they stand in level6_wgmma_persistent.cu, the store of a tile by the tensor memory accelerator, and the
-// kernel of those steps that differ only in numbers.
+// What the steps after wgmma_persistent have in common: the loops of its producer and of its consumers, which
+// are those of level6_wgmma_persistent.cu; the store of a tile by the tensor memory accelerator (TMA); and
+// the kernel of the steps that differ only in numbers (WgmmaStep).
 //
 //   a warp's 16 rows of a tile, in boxes of 128 bytes (64 columns of bfloat16)
 //     sums -> box in shared memory, rounded -> TMA store -> 16 whole lines of C
@@ -26,7 +26,8 @@ __device__ __forceinline__ void load_tiles(StageRing<STAGES, STAGE_BYTES>& ring,
   });
 }
 
-// A consumer warpgroup computes its 64 rows of a tile and leaves the ring to the next one.
+// A consumer warpgroup computes its 64 rows of a tile. At the end all stages that it read are free again, so
+// that the producer can fill them for the next tile.
 template <class Stage, class Acc, int R, int STAGES, int STAGE_BYTES>
 __device__ __forceinline__ void multiply_tile(Acc (&sum)[R], StageRing<STAGES, STAGE_BYTES>& ring,
                                               RingPosition<STAGES>& at, int steps, int warpgroup) {
@@ -43,14 +44,16 @@ __device__ __forceinline__ void multiply_tile(Acc (&sum)[R], StageRing<STAGES, S
   if (leader) arrive(before);  // the last stage is free for the next tile before this one is stored
 }
 
-// A warp's boxes in shared memory.
+// A warp's boxes in shared memory. The pattern of the swizzle repeats every 8 rows of 128 bytes, so boxes
+// begin at multiples of 1024 bytes (device/swizzle.cuh).
 template <int BOXES>
 struct alignas(1024) WarpBoxes {
   unsigned char box[BOXES][16 * 128];  // (16, 128 bytes), swizzled
 };
 
-// A warp stores its 16 rows of a tile, from (row, column) on, as elements of Out. It writes a box when the
-// TMA has read what the box held BOXES stores before.
+// A warp stores its 16 rows of a tile, from (row, column) on, as elements of Out. The TMA reads a box while
+// the warp goes on, so the warp waits before it writes a box again: until at most the BOXES - 1 newest
+// stores, which are of the other boxes, are still being read.
 template <class Out, class T, int BOXES, int R>
 __device__ __forceinline__ void store_boxes(WarpBoxes<BOXES>& boxes, const TensorMap& out,
                                             Accumulator<T> alpha, const Accumulator<T> (&sum)[R], int row,
@@ -81,9 +84,11 @@ __device__ __forceinline__ void store_boxes(WarpBoxes<BOXES>& boxes, const Tenso
   }
 }
 
-// Makes the map by which the TMA stores the result, where it can: rows of whole units of 16 bytes, because
-// the TMA writes the last unit of a row as a whole, which begin at multiples of 16 bytes; and beta = 0,
-// because it adds nothing here. Other results are stored by store_sums().
+// Makes the map (the TMA descriptor) of the result, and returns whether the TMA can store it. It can if
+//   - beta is 0, because a box holds only the product;
+//   - rows and matrices begin at multiples of 16 bytes, as the TMA demands, and do not overlap;
+//   - a row is a multiple of 16 bytes long, because the TMA writes the last 16 bytes of a row as a whole.
+// Other results are stored by store_sums().
 template <class T>
 bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
   const Result<T>& r = g.result;
@@ -97,8 +102,8 @@ bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
   return true;
 }
 
-// A warpgroup stores its 64 rows of a tile, each warp 16 of them: by boxes or, where the map does not exist,
-// as wgmma_persistent does.
+// A warpgroup stores its 64 rows of a tile, each warp 16 of them: in boxes if map_result() made a map, and
+// otherwise as wgmma_persistent does.
 template <int BM, int BN, class T, int BOXES, int R>
 __device__ __forceinline__ void store_tile(WarpBoxes<BOXES>& boxes, const TensorMap& out, bool in_boxes,
                                            const WgmmaProblem<T>& p, const Accumulator<T> (&sum)[R],
@@ -111,7 +116,8 @@ __device__ __forceinline__ void store_tile(WarpBoxes<BOXES>& boxes, const Tensor
 }
 
 // The numbers of a step: the block tile, the stages of the ring, the blocks of a multiprocessor, and the
-// boxes of a warp.
+// boxes of a warp. Each 64 rows of the tile have a consumer warpgroup (four warps). One more warp, the last,
+// is the producer. A stage has 128 bytes of k for each row of A and each column of B.
 template <int BM, int BN, int STAGES, int BLOCKS, int BOXES>
 struct WgmmaStep {
   static constexpr int kBM = BM, kBN = BN, kStages = STAGES, kBlocks = BLOCKS;
@@ -119,7 +125,7 @@ struct WgmmaStep {
   struct Shared : StageRing<STAGES, (BM + BN) * 128> {
     WarpBoxes<BOXES> boxes[kConsumerWarps];
   };
-  // A multiprocessor has 228 KB of shared memory, of which each block takes 1 KB beside its own.
+  // A multiprocessor has 228 KB of shared memory. CUDA takes 1 KB for each block, besides its own.
   static_assert(BLOCKS * (sizeof(Shared) + 1024) <= 228 << 10);
 };
 
@@ -145,7 +151,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     multiply_tile<Stage>(sum, *shared, at, p.steps, warp / 4);
     store_tile<S::kBM, S::kBN>(shared->boxes[warp], out, in_boxes, p, sum, tile);
   });
-  wait_stores_read<0>();  // the boxes live as long as the block
+  wait_stores_read<0>();  // when the block ends, its shared memory, with the boxes, may go to another block
 #endif
 }
 

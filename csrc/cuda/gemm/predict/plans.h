@@ -18,10 +18,12 @@ namespace fastgemm::plans {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The number of splits of k, each at least `least` values of k long (choose_splits.cuh). The time of a
-// launch is that of the fullest multiprocessor, in units of the time of a whole tile. A block alone on a
-// multiprocessor hides less latency. Every split costs the transfer of its sums: on an H200 a quarter of
-// tiles / k, in the same unit.
+// The number of splits of k, each at least `least` values of k long (choose_splits.cuh). The number with the
+// shortest time is chosen. The unit of time is what a multiprocessor needs for a whole tile, and the time of
+// a launch is that of the multiprocessor with the most blocks. Two constants are in it. kAlone: a block that
+// is alone on its multiprocessor hides less latency, and takes 1.15 times as long. kTransfer: each split
+// costs the transfer of its sums, on an H200 a quarter of tiles / k. Up to four waves of blocks are
+// considered.
 inline int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t processors) {
   constexpr double kAlone = 1.15, kTransfer = 0.25;
   int64_t best = 1;

@@ -1,5 +1,6 @@
-// The order in which blocks compute the tiles of C: in bands of BAND tile rows, down each column of a band,
-// so that the tiles under way at a time share rows of A and columns of B in L2.
+// The order in which blocks compute the tiles of C: in bands of BAND tile rows, down each column of a band.
+// The tiles that are computed at the same time then form a block of about BAND tile rows, and read the same
+// rows of A and columns of B, which L2 holds.
 //
 //   0  2  4 |     BAND = 2, 4 x 3 tiles
 //   1  3  5 |
