@@ -231,7 +231,7 @@ def _row(
 
 
 def without(found: list[Measurement]) -> list[Measurement]:
-    """The rows of a report that are not about layers in turn."""
+    """The rows of a report without those that time layers in turn."""
     return [row for row in found if row.choice not in (IN_TURN, ALONE)]
 
 

@@ -31,7 +31,7 @@ class Workspace {
     Memory data;
     size_t size = 0;    // bytes
     size_t used = 0;    // given out
-    size_t wanted = 0;  // bytes that open scopes requested, in the block or beside it
+    size_t wanted = 0;  // bytes requested by all scopes that are open, from this block or from overflow_
     size_t next = 0;    // the size that the last calls would have needed
   };
   static Memory fresh(size_t bytes);

@@ -20,7 +20,8 @@ def test_no_circle_of_imports_in(package):
 
 @pytest.mark.parametrize("importer", sorted(OF_THE_PACKAGE))
 def test_what_the_package_imports_does_not_import_the_package(importer):
-    """Except its compiled modules: grimp does not know them, and counts their import as one of the package."""
+    """The compiled modules are exceptions: grimp does not know them, and counts an import of one as an import
+    of the package."""
     for found in GRAPH.get_import_details(importer=importer, imported="fastgemm"):
         names = re.sub(r"#.*|.*\bimport\b", "", found["line_contents"])
         for name in re.split(r"[\s,]+", names.strip()):

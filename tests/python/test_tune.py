@@ -294,7 +294,7 @@ def test_a_damaged_file_does_not_stop_the_import(cache):
 def test_an_unwritable_place_costs_one_warning(gpu, tmp_path, monkeypatch):
     (tmp_path / "a_file").write_text("")
     monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path / "a_file" / "below"))
-    with pytest.warns(RuntimeWarning, match="cannot write what was tuned"):
+    with pytest.warns(RuntimeWarning, match="cannot write the results of tuning"):
         assert not tune_quickly().saved
     assert _introspect.knowledge(gpu.properties) == "tuned"
 

@@ -57,7 +57,7 @@ constexpr Kernel row(int level, std::string_view name, std::string_view summary,
 
 constexpr Kernel kKernels[] = {
     row(1, "naive", "Two loops.", serial<add_naive>),
-    row(2, "staged", "Operands pass through a buffer in L1, which buys nothing: no element is used twice.",
+    row(2, "staged", "Operands pass through a buffer in L1, which gains nothing: no element is used twice.",
         serial<add_staged>),
     row(4, "vectorized", "A SIMD register at a time.", vectorized),
     row(5, "streaming", "All cores; large results bypass the cache with non-temporal stores.", streaming),

@@ -14,7 +14,7 @@ constexpr Kernel row(int level, std::string_view name, std::string_view summary,
 
 constexpr Kernel kRows[] = {
     row(1, "naive", "One thread an element, a warp along a row.", FASTGEMM_LAUNCHER(add_naive)),
-    row(2, "staged", "Operands pass through shared memory, which buys nothing: no element is used twice.",
+    row(2, "staged", "Operands pass through shared memory, which gains nothing: no element is used twice.",
         FASTGEMM_LAUNCHER(add_staged)),
     row(2, "staged_transposed", "The same with [threadIdx.x][threadIdx.y]: strided in both memories.",
         FASTGEMM_LAUNCHER(add_staged_transposed), Role::pitfall),

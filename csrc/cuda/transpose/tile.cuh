@@ -196,8 +196,9 @@ struct Tile {
   }
 
   // Writes the part to dst in aligned windows of 16 bytes. If rows of dst begin in the middle of a window,
-  // each window is made from two units by a shift. In every row the tile writes the windows that begin in its
-  // first `step` elements. The incomplete windows at the ends of a row are written element by element.
+  // each window is made from two units by a shift. Tiles may overlap, so in every row a tile writes only the
+  // windows that begin in its first `step` elements. The incomplete windows at the ends of a row are written
+  // element by element.
   __device__ __forceinline__ void store(const Transpose& t, const Part& part, int step) const {
     if (is_aligned(t.dst, kWindow) && t.dst_stride % kWindow == 0)
       store_units(t, part);

@@ -50,7 +50,7 @@ def corrections(squared: Any, off: Any) -> Any:
     import numpy as np
 
     nearest = min(NEAREST, squared.shape[1])
-    # Stable, so that every machine takes the first ones of equally near points.
+    # The sort is stable: of points at the same distance every machine takes the first ones.
     index = np.argsort(squared, axis=1, kind="stable")[:, :nearest]
     distance = np.take_along_axis(squared, index, axis=1)
     weight = np.where(distance < FAR, (distance + NEAR) ** -1.5, 0)

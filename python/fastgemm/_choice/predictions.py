@@ -149,7 +149,8 @@ def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
 
 
 def sets(path: Path) -> dict[str, Any]:
-    """The file's sets by environment, unchecked; {} if there is no file. Raises OSError or ValueError."""
+    """Returns the sets of the file, unchecked, by environment. If there is no file, it returns {}. Raises
+    OSError or ValueError."""
     with damage():
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -214,7 +215,7 @@ def write(where: str, entry: dict[str, Any]) -> bool:
     try:
         _change(where, entry)
     except (OSError, Timeout) as error:
-        text = f"fastgemm: cannot write what was tuned to {file()}: {error}"
+        text = f"fastgemm: cannot write the results of tuning to {file()}: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
         return False
     return True

@@ -31,7 +31,8 @@ ARITHMETIC, MEMORY, SHARED = "arithmetic", "memory", "shared memory"
 
 @dataclass(frozen=True)
 class Roofline:
-    """Rates in operations a second for a product, in useful bytes a second for what only moves data.
+    """The limits of a kernel's rate. The rate is operations per second for a product, and useful bytes per
+    second for an operation that only moves data.
 
     Attributes:
         work: operations (2 M N K), or bytes that must move.

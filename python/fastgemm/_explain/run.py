@@ -43,8 +43,8 @@ def load_simulator() -> ModuleType:
         return importlib.import_module("fastgemm._simt")
     except ModuleNotFoundError as error:
         raise RuntimeError(
-            "fastgemm was built without the simulator of its CUDA kernels; `make .venv/.installed` builds it in a "
-            "clone that `make ladder` was run in, and pip does without FASTGEMM_SIMT=0"
+            "fastgemm was built without the simulator of its CUDA kernels. In a clone, `make .venv/.installed` "
+            "builds the package with it; pip builds it unless FASTGEMM_SIMT=0 is set"
         ) from error
 
 

@@ -113,11 +113,11 @@ inline int split_k_splits(int64_t tiles, double c_elements, int64_t stages, int6
   return int(std::clamp<int64_t>(std::min(room, worth), 1, std::max<int64_t>(stages / 4, 1)));
 }
 
-// Stream-K (stream_k.cuh): the waves whose tiles are shared, and the cost of the fix-up in steps.
-// hand_over is the cost for a block that stores partial sums, collect the cost for each block whose sums the
-// finishing block adds. Tiles are shared where that pays.
+// Stream-K (stream_k.cuh): how many of the last waves have tiles that blocks share, and what sharing costs,
+// in steps of k. `hand_over` is the cost of storing partial sums. `collect` is the cost of adding the partial
+// sums of one block. Tiles are shared if that takes less time in all.
 struct Sharing {
-  int waves;  // 1: the last one; 2: also the one before it
+  int waves;  // 1: the last wave; 2: the last two
   double hand_over = 0, collect = 0;
 };
 inline constexpr Sharing kUnshared{1, 1e18};  // no tile is shared

@@ -1,5 +1,6 @@
-// A schedule for few rows whose bits must not depend on the other rows: one block makes each sum, from the
-// first k to the last, and takes every gridDim-th tile. Contract: place_of(tile) is the tile's place in C.
+// A schedule for products of few rows, in which the bits of a row must not depend on the other rows. So one
+// block computes each sum, from the first k to the last. Block i takes the tiles i, i + gridDim.x, and so on.
+// Contract: place_of(tile) is the tile's place in C.
 #pragma once
 
 #include "core/min_max.h"

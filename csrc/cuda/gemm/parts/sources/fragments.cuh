@@ -1,14 +1,15 @@
-// Fragments of wgmma's A in registers. With them an operand that has m along its rows, and a type that the
-// tensor cores do not transpose, is multiplied without a copy. Contract: row(group, half) says which row of
-// the tile a row of the instruction is; load(a, bytes, step) loads the registers of an instruction.
+// Fragments of wgmma's A in registers. They are for an operand that has m along its rows, of a type that the
+// tensor cores do not transpose: it is multiplied without being copied first. Contract: row(group, half) says
+// which row of the tile a row of the instruction is; load(a, bytes, step) loads the registers of an
+// instruction.
 //
 //   instruction row (lane group g)   g              g + 8            row() maps both to neighbours in
 //   memory, row of the tile                  row(g, 0)      row(g, 0) + 1    so that one load brings both
 //
-// The TMA brings boxes of a tile (kK, 64) in which the wrong index runs along rows for the tensor cores. But
-// threads can read them in any order into a register operand. That reads as many bytes of shared memory as
-// the tensor cores would, in a few instructions: 8 LDS of 8 bytes for a stage of float32, 4 ldmatrix for
-// int8. Any order of the 64 rows will do, as long as the results are stored in the same order.
+// The TMA brings boxes of a tile (kK, 64). Their rows run along m, but in shared memory the tensor cores need
+// rows along k. Threads, however, can read an operand into registers in any order. That reads as many bytes
+// of shared memory as the tensor cores would, in a few instructions: 8 LDS of 8 bytes for a stage of float32,
+// 4 ldmatrix for int8. Any order of the 64 rows will do, as long as the results are stored in the same order.
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"

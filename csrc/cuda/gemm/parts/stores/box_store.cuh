@@ -33,8 +33,8 @@ class BoxStore {
       : staging_(staging), barriers_(barriers), out_(out), elected_(elect_one()) {}
 
   // Stores box `index` of a row of boxes (of a column of boxes if transposed). The indices are 0, 1, ... in
-  // turn. Staging boxes alternate; with an `odd` number of boxes a tile begins with the one that the tile
-  // before did not use last.
+  // turn. Staging boxes alternate, also from one tile to the next: if a tile has an `odd` number of boxes,
+  // the next tile begins with the other staging box.
   template <bool odd, class Out, class Rows, bool transposed>
   __device__ __forceinline__ void store(const Box<Out, Rows, transposed>& box, int index,
                                         const RowsPlace& to) {

@@ -9,8 +9,8 @@
 //                                     +-----------+
 //
 // stmatrix transposes matrices of 8 x 8 elements when it writes them to shared memory. The transposed box has
-// 64 rows of 32 bytes. They are whole sectors where the rows of C begin with a sector; the warps with
-// neighbouring rows of C write the sectors beside them.
+// 64 rows of 32 bytes. If the rows of C begin at multiples of 32 bytes, these are whole sectors. The sectors
+// beside them are written by the warps that have the neighbouring rows.
 #pragma once
 
 #include "cuda/gemm/parts/stores/box_store.cuh"
