@@ -48,7 +48,7 @@ bool rounds_before_pass(const Kernel&, const Problem&) {
   return false;
 }
 
-// Why the framework's flags rule its row out.
+// Says why the framework's global flags exclude its row; null if they do not.
 const char* why_flagged(const Kernel& k, const GemmProblem& p) {
   if (!is_framework(k) || !depends_on_flags(k.op, k.device, p.type)) return nullptr;
   if (framework_computes(k.device, p.type, p.precision)) return nullptr;

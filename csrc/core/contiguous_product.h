@@ -1,4 +1,4 @@
-// Products of contiguous matrices, or of transposed views of such: what measured points describe.
+// Products of contiguous matrices and of their transposed views. The measured points are such products.
 #pragma once
 
 #include "core/problem.h"

@@ -75,9 +75,9 @@ struct Candidates {
 };
 Candidates measured_candidates(const TuningKey&);
 
-// The user's own measurements. Each holds for one exact problem. Those that fastgemm.autotune adds hold with
-// any alignment and addend, and come first; those of a product's first call (`exactly`) hold for exactly its
-// key. Importing the package adds both, from the file that autotune keeps.
+// The user's own measurements. Each holds for one problem. fastgemm.autotune adds measurements that hold for
+// any alignment and addend; these are looked up first. The first call of a product adds one that holds only
+// for its own key (`exactly`). Importing the package adds both, from the file that autotune keeps.
 void remember(const TuningKey&, std::string_view kernel, bool exactly = false);
 const Kernel* remembered(const TuningKey&);
 size_t remembered_count();
@@ -87,9 +87,9 @@ void forget_all();
 uint64_t tuning_version();
 void tuning_changed();
 
-// Whether the framework's own product, under its global flags, is as precise as asked for: float32 products
-// have this precision, and products of 16-bit types are summed in float32 throughout. Without a probe, the
-// framework is assumed to compute IEEE products.
+// Whether the framework's own product is as precise as asked for under its global flags. For float32 this
+// means that the product has the given precision. For 16-bit types it means that all sums are in float32.
+// Without a probe, the framework is assumed to compute IEEE products.
 using FrameworkProbe = bool (*)(Device, DType, Precision);
 void set_framework_probe(FrameworkProbe);
 bool framework_computes(Device, DType, Precision);

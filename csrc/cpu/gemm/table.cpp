@@ -65,8 +65,8 @@ Kernel row(int level, std::string_view name, DTypeSet types, std::string_view ne
   k.fuses = always;
   return k;
 }
-// The five loops of the engine (run_engine.h), which sum in an order that m does not change where that is
-// asked.
+// For kernels with the five loops of the engine (run_engine.h). If asked to, these sum in an order that does
+// not depend on m.
 Kernel in_order(Kernel k) {
   k.invariant = always;
   return k;

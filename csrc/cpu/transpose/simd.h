@@ -190,8 +190,9 @@ FASTGEMM_INLINE void transpose_band(const char* src, int64_t src_stride, char* d
   }
 }
 
-// Transposes any number of rows and columns: first in bands of the widest register, then of one lane, whose
-// last band is also moved back. Single elements are moved only if a side is shorter than one lane.
+// Transposes any number of rows and columns: first in bands of the widest register, then in bands of one
+// lane. The last band may overlap the band before it, so that it is complete. Single elements are moved only
+// if a side is shorter than one lane.
 template <int Size>
 FASTGEMM_INLINE void transpose_tile(const char* src, int64_t src_stride, char* dst, int64_t dst_stride,
                                     int64_t rows, int64_t cols) {

@@ -2,9 +2,9 @@
 // L2, and written from there to dst in whole cache lines with non-temporal stores.
 //
 // Rows of dst may start anywhere in a line (odd sizes). A tile may write only complete lines, so its part of
-// a dst row differs from row to row. The buffer therefore keeps one line of the tile above in front of each
-// row, and a row is written from its last line boundary before the tile to its last one within the tile. Only
-// the two ends of a dst row are written with ordinary stores.
+// a dst row differs from row to row. So in front of each row the buffer keeps a line of the tile above. From
+// each row the complete lines are written: from the last line boundary before the tile to the last one inside
+// it. Only the two ends of a dst row are written with ordinary stores.
 #pragma once
 
 #include "cpu/transpose/simd.h"
@@ -14,8 +14,8 @@ namespace fastgemm::FASTGEMM_ISA {
 
 inline constexpr int64_t kPitch = kLine + kTileRowBytes + kLine;  // of a row: line above, tile, extra line
 
-// The size of the next piece: `Full`, or all that is left if it is at most `Spare` more than that, because a
-// piece of one row or column touches as many lines and pages as a full one.
+// The size of the next piece: `Full`. But if at most `Full` + `Spare` are left, the piece takes all of them:
+// a last piece of one row or column would touch as many lines and pages as a full one.
 template <int64_t Full, int64_t Spare>
 FASTGEMM_INLINE int64_t take(int64_t left) {
   return left <= Full + Spare ? left : Full;

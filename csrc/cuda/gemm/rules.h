@@ -115,9 +115,9 @@ inline const char* beyond_int8x10(const GemmProblem& p) {
   return beyond_planes(p);
 }
 
-// The functions below say of which products a row applies the epilogue itself.
+// The functions below say for which products a kernel applies the epilogue itself.
 //
-// skinny and small_tile: products of 16-bit operands that lie along k, as those of a linear layer do.
+// skinny and small_tile: products of 16-bit operands that lie along k, like the operands of a linear layer.
 inline bool fuses_along_k(const GemmProblem& p) {
   const bool half = p.type == DType::f16 || p.type == DType::bf16,
              by_rows = p.out.col_stride == 1 || p.n == 1;

@@ -7,12 +7,12 @@
 //
 // Each modulus costs one int8 product, and Hopper's tensor cores multiply bytes at 30 times the rate of
 // float64. So 15 products and the passes around them take less time than one product in float64. Precision
-// "ieee" takes 15 moduli. `dmma` computes the tiles for which these are not accurate enough (selection.cuh)
-// and the tiles with elements that are not finite; the kernels choose the tiles themselves, so the host does
-// not wait. "crt14" to "crt18" fix the number of moduli; then `dmma` computes only the tiles with rows that
-// cannot be scaled. float32 takes 8 moduli, that is 8 products of bytes, where bf16x6 takes 6 of elements
-// twice as large; bf16x6 computes the tiles that 8 moduli cannot. Rows of int64 are neither scaled nor
-// judged.
+// "ieee" takes 15 moduli. These are not accurate enough for some tiles (selection.cuh), and other tiles have
+// elements that are not finite. `dmma` computes both kinds. The kernels choose the tiles themselves, so the
+// host does not wait. "crt14" to "crt18" fix the number of moduli; then `dmma` computes only the tiles with
+// rows that cannot be scaled. float32 takes 8 moduli: 8 products of bytes, where bf16x6 takes 6 products of
+// elements of two bytes. bf16x6 computes the tiles for which 8 moduli are not accurate enough. Rows of int64
+// are neither scaled nor judged.
 //
 // Sums of up to 2^17 products of residues are exact. A longer k is computed in parts, which are added up in
 // C. For float32 a part has at most 2^14 values of k, which bf16x6 sums in one launch. C is computed in

@@ -1,7 +1,7 @@
-// float32 products of few rows, with the same bits as bf16x6 with chunks that k alone fixes (Bf16x6Invariant,
-// fast/invariant.cu). bf16x6 first cuts both operands into planes in memory, which takes many times as long
-// as reading B, the weights, once. Here only the few rows of A are cut first. The weights are cut on their
-// way to the tensor cores:
+// float32 products of few rows. Their bits are those of Bf16x6Invariant (fast/invariant.cu): bf16x6 with
+// chunks that depend only on k. bf16x6 first cuts both operands into planes in memory, which takes many times
+// as long as reading B, the weights, once. Here only the few rows of A are cut first. The weights are cut on
+// their way to the tensor cores:
 //
 //   rows of A --[cut_kernel]--> planes --[a warp, bulk copies]--> shared memory --> wgmma's second operand
 //   weights ---------[a warp, TMA]----> float32 in shared memory --[teams cut]--> registers, its first one
@@ -285,7 +285,7 @@ TensorMap map_of(const BoxOperand<float>& o, int columns) {
 
 template <class S, Major b_major>
 void launch_decode(const Gemm<float>& g, const BoxOperand<float>& b, int batch, Context& context) {
-  static_assert(Scheme::Tiles::kEvery, "cut_kernel knows of rows to leave out in groups alone");
+  static_assert(Scheme::Tiles::kEvery, "cut_kernel can leave out groups of rows only");
   const int matrices = g.a.batch_stride == 0 ? 1 : batch;
   CutArguments<Scheme> cut{};
   cut.a = make_source<Scheme>(side_a(g, batch), matrices, S::kN, context);

@@ -80,8 +80,9 @@ struct SlotPosition {
   }
 };
 
-// Where a thread of a team finds its weights: column lane / 4 of the warp's columns (and the one 8 further
-// on), and pairs along k, as MmaLayout::a() says. Lanes beyond the warp's columns read its last column again.
+// Where a thread of a team finds its weights: in column lane / 4 of the warp's columns, and in the column 8
+// after it; along k in pairs, as in MmaLayout::a(). Lanes beyond the warp's columns read its last column
+// again.
 template <class S, Major b_major>
 class Weights {
  public:

@@ -15,7 +15,8 @@ namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 // Reads fragments of 16 positions of the side (m or n) and 8 of k, in the layout of mma's A: element [h + 2 *
-// q] is at (lane / 4 + 8 * h, lane % 4 + 4 * q). For B such a fragment is two, one for each h.
+// q] is at (lane / 4 + 8 * h, lane % 4 + 4 * q). It is one fragment of A, but two fragments of B, one for
+// each h.
 template <class Tile>
 class FragmentReader {
   static_assert(Tile::kLine == 16, "as many positions in a box as in a fragment");

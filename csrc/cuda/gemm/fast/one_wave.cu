@@ -5,10 +5,10 @@
 //     fastest in the grid;
 //   - one warpgroup has all rows of the tile, in blocks of 64 (parts/main_loop.cuh), so no registers have to
 //     move between warpgroups;
-//   - where even small tiles leave multiprocessors idle, the blocks of a cluster share the k of a tile. They
-//     add their sums in shared memory (parts/schedules/cluster_sums.cuh), without a second kernel;
-//   - where there are more tiles than multiprocessors, two small rings of stages fit on one, and one block
-//     multiplies while the other stores;
+//   - if even small tiles leave multiprocessors idle, the blocks of a cluster share the k of a tile. They add
+//     their sums in shared memory (parts/schedules/cluster_sums.cuh), without a second kernel;
+//   - if there are more tiles than multiprocessors, the rings of stages are so small that two blocks fit on
+//     one multiprocessor, and one multiplies while the other stores;
 //   - a block makes its barriers and fetches its descriptors while the kernel before ends (programmatic
 //     dependent launch), and then waits for that kernel's results;
 //   - the shorter side of C provides the rows of wgmma. If that is n, the block computes a tile of C^T, which

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(S::kConsumerThreads, 1)
 #endif
 }
 
-// Both operands. The skinny one is copied where that lets the TMA read it at all, or read whole lines: all
+// Both operands. The skinny one is copied if the TMA cannot read it, or cannot read it in whole lines: all
 // blocks read it, and blocks that request the same line wait for each other.
 template <class T>
 struct SkinnyOperands {

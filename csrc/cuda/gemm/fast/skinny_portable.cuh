@@ -173,7 +173,8 @@ class AsyncStages {
   int at_ = 0;
 };
 
-// Rows that begin at any address: two stages in turn, while registers hold the one after them.
+// For rows that begin at any address. Two stages in shared memory are used in turn, while registers hold the
+// stage after them.
 template <class S, class T, Major large_major, Major skinny_major>
 class UnitStages {
  public:

@@ -2,8 +2,8 @@
 // sums. Contract: store_tile() stores a finished tile, hand_over() the partial sums of a shared one, and
 // gemm_skinny_add_kernel adds those in the order of k.
 //
-// Blocks compute whole tiles where enough multiprocessors then read until the end, else equal shares
-// (parts/schedules/shares.cuh).
+// If that keeps enough multiprocessors busy until the end, blocks compute whole tiles, otherwise equal shares
+// of all steps (parts/schedules/shares.cuh).
 #pragma once
 
 #include "cuda/gemm/parts/schedules/shares.cuh"

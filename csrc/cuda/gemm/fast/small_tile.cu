@@ -56,8 +56,8 @@ struct Kernel {
   };
 };
 
-// Loads COUNT sums from a row of the slab. Where these are two vectors, lanes whose sums are 32 words apart
-// begin with different vectors, because the same one would lie in the same banks.
+// Loads COUNT sums from a row of the slab. If they are two vectors, lanes whose sums are 32 words apart begin
+// with different ones: equal ones would lie in the same banks.
 template <int COUNT, class Acc>
 __device__ __forceinline__ void load_sums(Acc (&to)[COUNT], const Acc* from, int lane) {
   using Four = Vector<Acc, 4>;

@@ -88,8 +88,8 @@ struct MmaKernel {
   static_assert(TileA::kBytes + TileB::kBytes == kStageBytes && sizeof(Shared) <= kLeastBlockBytes);
 };
 
-// The operand, cut off at the end of a block's part of k. The loop loads one stage more than it multiplies;
-// cut off, that stage is filled with zeros instead of being copied.
+// The operand, cut off at the end of a block's part of k. The loop loads one stage more than it multiplies.
+// Because the operand ends there, that stage is filled with zeros and nothing is read from memory.
 template <class T>
 __device__ __forceinline__ RowsOperand<T> up_to(int end, RowsOperand<T> operand) {
   operand.k = min(operand.k, end * (128 / int(sizeof(T))));

@@ -9,11 +9,11 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Tile (SIDE, 128 bytes of k) of an operand, in lines of 128 bytes: line s holds the k of one position of the
-// side or, where the operand runs along the side, boxes of kK lines stand one behind the other, line k of a
-// box holding 128 bytes of the side. Order says where in shared memory a line's units of 16 bytes lie:
-// offset<SIDE>(line, unit), kPitch bytes after that of the line before, or after kPeriod lines kPeriod times
-// that.
+// Tile (SIDE, 128 bytes of k) of an operand, in lines of 128 bytes. If the operand runs along k, line s holds
+// the k of position s of the side. If it runs along the side, the tile is boxes of kK lines, one after the
+// other, and line k of a box holds 128 bytes of the side. Order says where in shared memory a line's units of
+// 16 bytes lie: offset<SIDE>(line, unit). From one line to the next the offset grows by kPitch, apart from a
+// permutation of units that repeats every kPeriod lines.
 template <class T, bool along_k_, int SIDE, class Order_>
 struct LineTile {
   using Order = Order_;
@@ -30,7 +30,7 @@ struct LineTile {
   }
 };
 
-// Lines in which the units change places by the line's number: as many lines as the period differ.
+// Lines in which the line's number permutes the units. Lines that are PERIOD apart have the same permutation.
 template <int PERIOD>
 struct SwizzledLines {
   static constexpr int kPitch = 128, kPeriod = PERIOD;
@@ -140,14 +140,14 @@ class TileCopy {
   int side0_, first_, to_;
 };
 
-// A thread's copies of the two tiles of a stage, A before B. To find out, unit by unit, what is inside takes
-// ten instructions each, so stages that lie inside the operands are told from those that do not.
+// A thread's copies of the two tiles of a stage, A before B. A test whether a unit lies inside the operand
+// takes ten instructions. So units are tested only in stages that are not known to lie inside.
 template <class A, class B>
 struct StageCopy {
   static constexpr int kUnits = A::kUnits + B::kUnits;
   A a;
   B b;
-  int stages, whole;  // all of them; those inside, which come first
+  int stages, whole;  // all stages; those inside the operands, which come first
 
   __device__ __forceinline__ StageCopy(const A& a, const B& b, int stages)
       : a(a), b(b), stages(stages), whole(min(stages, min(a.whole_stages(), b.whole_stages()))) {}
@@ -175,11 +175,11 @@ struct StageCopy {
 
 // Multiplies `steps` stages of a ring. A product of two fragments' rows keeps the tensor cores busy for some
 // 50 cycles (fp64: 130). Between products a warp loads fragments of the next step of k and asks for copies of
-// a later stage, a few instructions at a time: all at once they fill the queue to shared memory, behind which
-// the products of all warps wait (copies in one go cost 20 %, loads in half a step 3 %: bf16, measured). But
-// ptxas puts three empty instructions into that queue before a copy that follows a load. So mma_sync copies
-// once a step; after every product would cost 4 %. Of two stages the next one is asked for in the first two
-// thirds of the products, and has the last third to arrive.
+// a later stage, a few instructions at a time. All at once they would fill the queue to shared memory, and
+// the products of all warps would wait behind them. (Measured with bf16: all copies at once cost 20 %, all
+// loads in half a step 3 %.) But ptxas puts three empty instructions into that queue before a copy that
+// follows a load. So mma_sync copies once a step; after every product would cost 4 %. A ring of only two
+// stages asks for the next one in the first two thirds of the products; it arrives during the last third.
 template <int STAGES, int STAGE_BYTES, class Warp, class Copies>
 __device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, Copies& copies, Warp& warp) {
   constexpr int kLast = Warp::kSteps - 1, kRows = Warp::kM;

@@ -1,7 +1,7 @@
 // Operands of the tensor-core kernels that copy by cp.async: matrices whose rows begin at multiples of 16
-// bytes, read where they are or copied by rows_operands(). Rows that begin anywhere are copied as they lie,
-// those of both operands in one launch (parts/sources/row_copies.cuh), and what a kernel does not take in its
-// direction is transposed.
+// bytes, read where they are or copied by rows_operands(). If rows begin at other addresses, they are copied
+// in the same layout, both operands in one launch (parts/sources/row_copies.cuh). An operand whose direction
+// the kernel does not take is transposed.
 #pragma once
 
 #include <span>

@@ -47,8 +47,8 @@ struct Sides {
   }
 };
 
-// Whether an operand can be read in loads of `count` elements, along k or along the side: elements are
-// contiguous in that direction, and lines begin and end where loads do.
+// Whether an operand can be read in loads of `count` elements, along k or along the side. Elements must be
+// contiguous in that direction, and each line must begin and end with a whole load.
 template <class T>
 bool takes_loads_of(int count, bool along_k, const Side<T>& s, int batch) {
   const int64_t step = along_k ? s.k_stride : s.side_stride, length = along_k ? s.k : s.side;

@@ -12,8 +12,9 @@ namespace fastgemm::FASTGEMM_TARGET {
 enum class Which { a, b };
 
 // Loads fragments by ldmatrix from a lane's address in a tile. One load brings four matrices of 8 x 8: 16
-// positions of the side and 32 bytes of k. Their order is that of the registers: for A along the side first;
-// for B, where they are two fragments, along k first.
+// positions of the side and 32 bytes of k. They come in the order of the registers. For A they are one
+// fragment, and follow each other along the side first. For B they are two fragments, and follow each other
+// along k first.
 template <Which which, class Tile>
 class FragmentReader {
  public:
@@ -58,8 +59,8 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  // Loads one of kM parts of a step's fragments: a fragment of A in each part, and those of B, which all rows
-  // need, in the first half of the parts.
+  // The fragments of a step are loaded in kM parts. Each part loads one fragment of A. The first half of the
+  // parts also loads the fragments of B, because all rows need them.
   __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
     constexpr int kAtOnce = (kN + kM - 1) / kM;
     FASTGEMM_UNROLL

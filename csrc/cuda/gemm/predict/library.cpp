@@ -116,8 +116,8 @@ Place place_of(const GemmProblem& p) {
           is(f.out_alignment >= 4, kAligned)};
 }
 
-// The library's kernels have tiles of many sizes and split k. Of a few such kernels this counts the one that
-// would be the fastest.
+// The library's kernels have tiles of many sizes and split k. This function considers a few such kernels, and
+// returns the counts of the fastest.
 Counts count_library(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const bool tensor = p.type != DType::i32 && (p.type != DType::f32 || p.precision == Precision::tf32);

@@ -10,8 +10,8 @@ namespace fastgemm::plans {
 inline constexpr int kNarrowThreads = 256;
 inline constexpr int64_t kMostNarrowPart = 1 << 30;  // the most values of k for a block
 
-// What one load of the wide side X reads: one element; neighbours along k (loads of the narrow side Y then
-// read them, too); or neighbouring rows.
+// What one load of the wide side X reads: one element, neighbours along k (a load of the narrow side Y then
+// reads as many), or neighbouring rows.
 enum class Reads : uint8_t { elements, along_k, along_rows };
 // The elements of a load of a thread that has one row of Y.
 constexpr int narrow_load(int element_bytes) { return std::min(16 / element_bytes, 8); }
@@ -75,8 +75,8 @@ inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64
   const auto power = [](int64_t x) { return int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(x, 1)))); };
   const int64_t thread_rows = t.rows(), step_k = t.step_k(), rows = ceil_div(p.wide, thread_rows), k = p.k;
   // Neighbouring threads read whole lines. A thread adds at most 512 values one after another, or a 256th of
-  // k if that is more. This limits the error of float32 sums: around k = 8192 to 6 u for uniformly
-  // distributed numbers (emulated; 11 u with 1024 values).
+  // k if that is more. This limits the error of float32 sums. Around k = 8192 it is 6 u for uniformly
+  // distributed numbers; with 1024 values one after another it would be 11 u (both were emulated).
   const int64_t line = t.per_load() > 1 ? 8 : 32;
   const int64_t most_k = std::min(power(ceil_div(k, step_k)), kAll);
   const int64_t least_k = std::min(power(ceil_div(k, kLongestChain)), kAll);

@@ -15,10 +15,10 @@ namespace fastgemm::plans {
 
 // The tiles: X(rows, columns, splits, resident). Rows belong to the shorter side of C. `splits` blocks, a
 // cluster, share the k of a tile. `resident` blocks share a multiprocessor: with two, one loads and
-// multiplies while the other stores. All tiles are compiled for operands that lie along k. Where m or n runs
-// along the rows of an operand, its tile is made of boxes of 64, so only these tiles are compiled for such
-// operands.
-// clang-format off: a line for each number of rows, splits, and of blocks on a multiprocessor
+// multiplies while the other stores. All tiles are compiled for operands that lie along k. If m or n runs
+// along the rows of an operand, its tile is made of boxes of 64. So for such operands only the tiles of
+// FASTGEMM_WAVE_TILES_OF_BOXES are compiled. clang-format off: a line for each number of rows, splits, and of
+// blocks on a multiprocessor
 #define FASTGEMM_WAVE_TILES_OF_BOXES(X)                \
   X(64, 64, 1, 1) X(64, 128, 1, 1)                     \
   X(128, 64, 1, 1) X(128, 128, 1, 1) X(128, 192, 1, 1) \
@@ -68,13 +68,14 @@ inline WaveProblem wave_problem(int64_t batch, int64_t m, int64_t n, int64_t k, 
           double(batch) * (operands * element_bytes + elements * out_bytes)};
 }
 
-// The time of a product with a tile, in seconds. A step takes as long as its multiply-adds, or as its bytes
-// from L2, or as the latency of memory divided by the stages in flight. The constants are those with
-// which 2,400 times of all tiles are explained best, 9 % in the mean (an H200, bf16, calls in CUDA graphs).
-// They are the share of the clock that tensor cores keep under load, bytes of L2 a cycle and multiprocessor,
-// the share of memory's bandwidth, the share of Y that each further tile of X reads from memory again, times
-// of a start, of the stores of 128 x 128 sums and what a second block adds to them, and times of sums sent in
-// a cluster.
+// The time of a product with a tile, in seconds. A step takes the longest of these times: of its
+// multiply-adds, of its bytes from L2, and the latency of memory divided by the stages in flight. The
+// constants are those with which 2,400 times of all tiles are explained best, 9 % in the mean (an H200, bf16,
+// calls in CUDA graphs). kClock is the share of the clock that tensor cores keep under load. kL2Bytes are
+// bytes of L2 per cycle and multiprocessor, kBandwidth the share of the bandwidth of memory that is reached.
+// Each further tile of X reads a share kAgain of Y from memory again. The others are times: kLatency and
+// kLeastStep of a step, kStart of a start, kStores of the stores of 128 x 128 sums (kSecond: what a second
+// block adds to them), kCluster and kSend of sums that are sent in a cluster.
 inline double wave_seconds(const WaveTile& t, const WaveProblem& p, const Gpu& gpu) {
   constexpr double kClock = 0.75, kL2Bytes = 57, kBandwidth = 0.7, kAgain = 0.12, kMostAgain = 7;
   constexpr double kLatency = 1.29e-6, kLeastStep = 0.142e-6, kStart = 1.53e-6;

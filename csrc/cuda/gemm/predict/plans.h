@@ -314,7 +314,7 @@ inline bool narrow_skinny_wins(const SkinnyTiles& narrow, const SkinnyTiles& wid
 // overflow.
 struct PlaneScheme {
   bool promotes;
-  int longest, segment;  // stages: the longest k without segments, and the most of a segment of a longer k
+  int longest, segment;  // in stages: the longest k that needs no segments; the longest segment
   int wide;              // columns of wide tiles
   double narrow_time;    // measured time of a narrow tile, in units of a wide tile's
 };

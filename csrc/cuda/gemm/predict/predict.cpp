@@ -125,8 +125,9 @@ double sum_of(const Counts& counts, const Costs& costs) {
 }
 
 double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu) {
-  // wgmma_specialized counts the tiles of a triangle. For other rows a triangle is half of the columns; small
-  // ones lose by whole tiles on the diagonal, and by having few tiles.
+  // wgmma_specialized counts the tiles of a triangle. For other kernels, a triangle counts as a product of
+  // half the columns. It takes longer than that (kOfTriangle), because tiles on the diagonal are computed as
+  // a whole, and because there are fewer tiles.
   constexpr double kOfTriangle = 1.15;
   const bool is_half = given.triangle != 0 && row != Row::wgmma_specialized;
   GemmProblem p = given;

@@ -97,7 +97,8 @@ void add_copies(Counts& c, const Facts& f, const Gpu& gpu, bool a, bool b) {
   if (a) add_copy(c, f.a, gpu);
   if (b) add_copy(c, f.b, gpu);
 }
-// Where A comes from registers, one operand with its side along rows needs no copy.
+// If A is multiplied from registers, an operand whose side runs along rows needs no copy; only one operand
+// can be A. So A and B may be exchanged.
 bool swaps_boxes(const Facts& f, bool registers) {
   const bool keep = registers && f.size != 2;
   return keep && has_side_in_rows(f.b) && !(has_side_in_rows(f.a) && f.m >= f.n);

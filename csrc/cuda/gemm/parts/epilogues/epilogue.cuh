@@ -19,7 +19,7 @@ struct Fusing : S {
 template <class S>
 inline constexpr bool kFuses = requires { typename S::Fuses; };
 
-// A kernel's argument: nothing for those that fuse none.
+// The argument of kernels that fuse no epilogue: it holds nothing.
 struct NoEpilogue {
   NoEpilogue() = default;
   __host__ __device__ __forceinline__ explicit NoEpilogue(const Epilogue&) {}
@@ -39,7 +39,7 @@ __device__ __forceinline__ float activated(Activation activation, float x) {
   return x;
 }
 
-// activation(x + bias) of one element of C, whose bias is one of Bias and which is a sum of products of Ts.
+// activation(x + bias) for one element of C. The bias is stored as Bias, and x is a sum of products of Ts.
 template <class Bias, class T>
 __device__ __forceinline__ float activated_sum(const Epilogue& e, int64_t row, int64_t column, float x) {
   if (e.bias != nullptr)
@@ -47,8 +47,9 @@ __device__ __forceinline__ float activated_sum(const Epilogue& e, int64_t row, i
   return activated<T>(e.activation, x);
 }
 
-// Of a warp's LINES of C in shared memory, from column0 on: line i is a part of row row_of(i). A __syncwarp()
-// comes before; a lane has the columns here that it has where 32 neighbours store a line.
+// Adds bias to a warp's sums in shared memory, and applies the activation. The sums are LINES parts of rows
+// of C, from column0 on; line i belongs to row row_of(i). A __syncwarp() comes before. A lane changes the
+// columns that it stores later (32 neighbours store a line), so none follows.
 template <class Out, int LINES, int COLUMNS, class Row>
 __device__ __forceinline__ void finish_lines(const Epilogue& e, float* lines, int pitch, Row&& row_of,
                                              int64_t column0, int64_t m, int64_t n) {
@@ -60,8 +61,9 @@ __device__ __forceinline__ void finish_lines(const Epilogue& e, float* lines, in
   }
 }
 
-// Of (rows, COLUMNS) sums of a warp in shared memory, from column0 on, of which `columns` lie in C, by short
-// activations. Bias is a row of Out. A __syncwarp() comes before and after.
+// Does the same for (rows, COLUMNS) sums of a warp in shared memory, from column0 on, with the short form of
+// the activation. The first `columns` columns lie in C. Bias is a row of Out. A __syncwarp() comes before and
+// after.
 template <class Out, int COLUMNS>
 __device__ __forceinline__ void finish_slab(const Epilogue& e, float* sums, int pitch, int rows,
                                             int64_t column0, int columns) {

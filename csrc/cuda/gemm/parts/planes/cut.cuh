@@ -60,10 +60,10 @@ struct CutArguments {
   int flag_count;
 };
 
-// The words that a thread loads before it uses any of them: kManyWords, which registers allow, or half of
-// that, or one unit where a block cuts a single row. A launch of few blocks or of a short k is limited by
-// cold caches: even its instructions come from DRAM. The loop over half as many words has half the code,
-// and more threads run it.
+// How many words a thread loads before it uses any of them: kManyWords, the most for which there are
+// registers; kFewWords, half of that; or kOneUnit, one unit, if a block cuts a single row. A launch of few
+// blocks or of a short k is limited by cold caches: even its instructions come from DRAM. The loop over half
+// as many words has half the code, and more threads run it.
 inline constexpr int kManyWords = 32, kFewWords = 16, kOneUnit = 8;
 inline constexpr int kMostCutThreads = 1024;
 template <int words>

@@ -15,7 +15,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
-// Divides `total` into parts of equal size, or the first ones longer by 1.
+// Divides `total` into `parts` parts. If it is not a multiple, the first parts are longer by 1.
 struct Split {
   int64_t total;
   int parts;

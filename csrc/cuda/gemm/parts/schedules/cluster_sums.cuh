@@ -27,7 +27,7 @@ class ClusterSums {
   };
 
   __device__ __forceinline__ static void begin() { cluster_arrive(); }
-  // Of warps that have no sums.
+  // Warps that have no sums call this instead of add().
   __device__ __forceinline__ static void join() {
     cluster_wait();
     cluster_sync();

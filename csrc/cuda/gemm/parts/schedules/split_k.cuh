@@ -81,9 +81,10 @@ struct AsAdded {
 template <class Finish = AsAdded, class T>
 void add_splits(const SplitSums<Accumulator<T>>&, const Gemm<T>&, Context&, const Epilogue& = {});
 
-// Launches a kernel whose blocks may share k, and then the one that adds their sums. run(result, columns)
-// launches the former. Split s of matrix i writes matrix number s * batch + i of `result`, with `columns`
-// elements per row: C without splits, where run() applies the epilogue, and else the workspace.
+// Calls run(result, columns), which launches a kernel whose blocks may share k. If they do, it then launches
+// the kernel that adds their sums. Split s of matrix i writes matrix number s * batch + i of `result`, with
+// `columns` elements per row: `result` is C if k is not split; run() then applies the epilogue. Otherwise it
+// is in the workspace.
 template <class Finish = AsAdded, class T, class Run>
 void launch_splits(const Gemm<T>& g, int batch, int splits, const Epilogue& epilogue, Context& context,
                    Run&& run) {

@@ -77,7 +77,7 @@ class Parts {
 
  private:
   int steps_, stride_, whole_, whole_end_;
-  int tile_ = -1, last_tile_ = 0;  // the next tile of the share, and its lowest one, which comes last
+  int tile_ = -1, last_tile_ = 0;  // the next tile, and the last (the one with the lowest number)
   int first_ = 0, end_ = 0;        // the first step in last_tile_, the end of the steps in tile_
 };
 

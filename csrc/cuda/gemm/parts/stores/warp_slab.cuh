@@ -15,7 +15,7 @@ struct WarpSlab {
 
   static constexpr int kRows = ROWS, kColumns = COLUMNS;
 
-  // Tiles of mma, (16, 8) each, of which those from `first` on are put.
+  // put() writes tiles of mma, (16, 8) each, from tile `first` on.
   template <int M>
   __device__ __forceinline__ void put(const Acc (&sum)[M][COLUMNS / 8][4], int first = 0) {
     const Position p = MmaLayout<float>::c(int(threadIdx.x) % 32, 0);  // the same for all types
