@@ -124,8 +124,8 @@ SOURCES |= {"c++filt": "it is one of the binutils", "nvcc": "it comes with the C
 
 
 def tool_path() -> str:
-    """PATH, with the CUDA tools that pip installed for this Python before it, and those of a toolkit after
-    it."""
+    """PATH with two more folders: before it the CUDA tools that pip installed for this Python, after it the
+    tools of a CUDA toolkit."""
     spec = importlib.util.find_spec("nvidia")
     installed = [f"{p}/cu13/bin" for p in (spec.submodule_search_locations or [] if spec else [])]
     return os.pathsep.join([*installed, os.environ["PATH"], "/usr/local/cuda/bin"])
@@ -207,7 +207,7 @@ def launches(source: Path, kernel: str) -> bool:
 
 def read_kernels(folder: Path, kernel: str | None = None) -> list[Kernel]:
     """All kernels of the object files, in the order of the files, without device/, which has no kernels of
-    the ladder. With ``kernel``: only of the files that launch it."""
+    the ladder. With ``kernel``, only the files that launch it are read."""
     found = {path: path.relative_to(folder).with_suffix("") for path in sorted(folder.rglob("*.cu.o"))}
     paths = [p for p, source in found.items() if source.parts[0] != "device" and (CUDA / source).exists()]
     if kernel is None:

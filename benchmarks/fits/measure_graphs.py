@@ -72,7 +72,7 @@ class Operands:
 
 
 def point_of(sizes: Sizes, layout: str, cache: int, also: list[str]) -> list[Point]:
-    """Of each type: bfloat16 with all kernels, float16 with the library alone."""
+    """The kernels that are timed for each type: all for bfloat16, only the library for float16."""
     timer, graphs, calls = GraphTimer(), {}, 1
     transposed = tuple(letter == "T" for letter in layout)
     every = [Operands(sizes, layout, dtype, cache) for dtype in TYPES]  # graphs do not own what they read

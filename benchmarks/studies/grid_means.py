@@ -76,8 +76,8 @@ def slower(rows: Iterable[Measurement]) -> list[dict[str, Any]]:
 def told(report: Report) -> list[str]:
     """Lines about problems where level=None is slower than torch, and about problems that were not measured."""
     rows = [
-        f"{each['problem']}: {ratio(each['of_torch'])} of torch, {1e6 * each['later']:.1f} us later, "
-        f"`{each['kernel']}`; best: `{each['best']}`"
+        f"{each['problem']}: {ratio(each['of_torch'])} times as fast as torch "
+        f"({1e6 * each['later']:.1f} us longer) by `{each['kernel']}`; the fastest was `{each['best']}`"
         for each in report.summary["slower"]
     ]
     limit = f"{100 * (SLOWER - 1):.0f} % and {1e6 * LATER:.1f} us"

@@ -1,11 +1,11 @@
 """GPUs for which a report can be made: the resources of a multiprocessor, and the limits of a kernel's rate.
 
 What a multiprocessor holds depends on the compute capability alone: CUDA C++ Programming Guide, "Compute
-Capabilities", table "Technical Specifications per Compute Capability". Multiprocessors, rates and bandwidth are
-those of NVIDIA's data sheets ("NVIDIA A100 Tensor Core GPU", "NVIDIA H100 Tensor Core GPU", "NVIDIA H200 Tensor
-Core GPU", all SXM; "NVIDIA L40S") and of the white paper "NVIDIA Ada GPU Architecture" (GeForce RTX 4090), without
-sparsity; what they leave out follows from the results a cycle and multiprocessor in the guide's table "Throughput
-of Native Arithmetic Instructions" at the boost clock.
+Capabilities", table "Technical Specifications per Compute Capability". Multiprocessors, rates and bandwidth
+are those of NVIDIA's data sheets ("NVIDIA A100 Tensor Core GPU", "NVIDIA H100 Tensor Core GPU", "NVIDIA H200
+Tensor Core GPU", all SXM; "NVIDIA L40S") and of the white paper "NVIDIA Ada GPU Architecture" (GeForce RTX
+4090), without sparsity; the other rates follow from the results per cycle and multiprocessor in the guide's
+table "Throughput of Native Arithmetic Instructions" at the boost clock.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from ._choice import storage
 
 
 def _may_hold(path: Path) -> bool:
-    """Whether there is a file to read; also if only an attempt to read it will show why that fails."""
+    """Whether to read the file: it exists, or looking for it failed. Reading it then shows the error."""
     try:
         os.stat(path)
     except FileNotFoundError:

@@ -69,9 +69,9 @@ def register() -> None:
     for rule, overloads in rules.items():
         register_sharding(overloads)(rule)
         for op in overloads:
-            # torch remembers what a rule said by the operands' shapes and placements and by these keyword
-            # arguments. register_sharding names only those of type int: a product with trans_a=True would be
-            # given what was remembered of one without.
+            # torch caches the result of a rule. The key of the cache has the operands' shapes and placements,
+            # and these keyword arguments. register_sharding names only arguments of type int; then a product
+            # with trans_a=True would get the cached result of one without.
             known[op].static_kwargkey = [a.name for a in op._schema.arguments if a.kwarg_only]
             # Nor do the arguments hold lists of tensors, which torch 2.11 takes 80 us to look for.
             known[op].needs_pytree = False

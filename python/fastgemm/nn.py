@@ -102,9 +102,9 @@ def convert(
     inference calls no layers at all; ``torch.backends.mha.set_fastpath_enabled(False)`` turns it off.
 
     Args:
-        module: a tree; a ``torch.nn.Linear`` itself is converted too.
-        level: see :class:`Linear`, as for ``kernel`` and ``precision``. Layers converted before get these.
-        invariant: the bits of a row of a layer's output do not depend on the other rows, see
+        module: a tree; a ``torch.nn.Linear`` itself is converted too. level: as for :class:`Linear`; so are
+        ``kernel`` and ``precision``. Layers that were converted earlier get these, too. invariant: the bits
+        of a row of a layer's output do not depend on the other rows, see
             :func:`fastgemm.matmul`: ``kernel="invariant"``. A UserWarning says if layers are not converted.
         only: a function of qualified name and layer that says whether to convert the layer.
 

@@ -12,7 +12,7 @@ from . import _introspect, _override_library
 from ._errors import part_dtype
 from ._typing import Op, Role
 
-# Of float32 products; those of the second list may err more than IEEE arithmetic.
+# LOWER_PRECISIONS may have larger errors than IEEE arithmetic in float32.
 PRECISIONS = ("ieee", "tf32", "bf16x3", "bf16x6", "fp16x3")  # of float32 products
 FLOAT64_PRECISIONS = ("crt14", "crt15", "crt16", "crt17", "crt18")  # besides "ieee"
 LOWER_PRECISIONS = ("tf32", "bf16x3", "fp16x3")

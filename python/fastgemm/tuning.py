@@ -133,7 +133,7 @@ def load_cache() -> int:
 
 
 def kept(device: torch.device | str = "cpu") -> dict[Key, Known]:
-    """What the file has of this device; nothing where it cannot be read."""
+    """The measurements of this device in the file; none if the file cannot be read."""
     try:
         return _read(cache_file()).get(environment(device), {})
     except (OSError, ValueError):
@@ -330,7 +330,8 @@ def autotune(
         TypeError: an operand is no tensor, or there is no product of its dtype, or it is complex.
         NotImplementedError: an operand is sparse, nested, quantized or without data (meta, fake), or its device
             has no kernels.
-        ValueError: operands that are no matrices or batches of matrices, or do not fit together; ``op`` and what
+        ValueError: operands are neither matrices nor batches of matrices, or do not fit together; ``op`` and
+        what
             is
             given for it do not; ``budget`` is negative or NaN; unknown ``precision``.
         RuntimeError: a CUDA graph is being captured, a transform of torch.func is active, or

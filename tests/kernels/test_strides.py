@@ -83,8 +83,8 @@ def bytes_allocated(call) -> int:
 @pytest.mark.parametrize("batch", [(64,), (4, 16)], ids=str)
 @pytest.mark.parametrize("repeats", [True, False])
 def test_what_repeats_is_copied_once(batch, repeats):
-    """Operands without a unit stride are copied. Of an expanded batch, only the matrices before the expansion
-    are copied."""
+    """Operands without a unit stride are copied. If an expanded batch must be copied, only the matrices
+    before the expansion are copied."""
     members = 1 if repeats else batch[0]
     rows, cols = 150, 130
     a = torch.randn(members, *[1] * (len(batch) - 1), 2 * rows, 2 * cols)[..., ::2, ::2].expand(

@@ -273,7 +273,7 @@ def test_a_damaged_file_is_ignored_with_one_warning_and_replaced(gpu, cache, dam
     cache.write_bytes(DAMAGED[damage](json.loads(cache.read_text())["sets"]))
     _introspect.reset_predictions()
     with pytest.warns(
-        RuntimeWarning, match=r"ignoring what fastgemm tune kept .*predictions\.json"
+        RuntimeWarning, match=r"ignoring the results of fastgemm tune .*predictions\.json"
     ) as caught:
         assert _predictions.load() == 0
     assert len(caught) == 1 and _introspect.knowledge(gpu.properties) == "predicted"

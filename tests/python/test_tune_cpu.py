@@ -111,7 +111,9 @@ def test_a_damaged_set_is_ignored_with_one_warning_and_replaced(cpu, cache, chan
     data["sets"][cpu_predictions.environment()] |= change
     cache.write_text(json.dumps(data))
     _introspect.reset_cpu_costs()
-    with pytest.warns(RuntimeWarning, match="ignoring what fastgemm tune kept of this processor") as caught:
+    with pytest.warns(
+        RuntimeWarning, match="ignoring the results of fastgemm tune for this processor"
+    ) as caught:
         assert cpu_predictions.load() == 0
     assert len(caught) == 1 and _introspect.cpu_knowledge() != "tuned"
     with warnings.catch_warnings():

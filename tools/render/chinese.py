@@ -50,8 +50,8 @@ SENTENCES = [
         r"On an (.*), float32 products run at (.*) times\*\* the rate of cuBLAS at no lower accuracy \(geometric "
         r"mean of (\d+) problems from (\d+) to (\d+); least (.*?)\), and a float32 training step of "
         r"\[a transformer\](.*?) runs \*\*(.*?) to (.*?) times\*\* as fast as by torch alone\. Large aligned bfloat16 "
-        r"products run at cuBLAS's own rate \((.*?)\); \[models in bfloat16\](.*?) gain by their other products: "
-        r"Llama (.*?) times in training and (.*?) times in decoding\.",
+        r"products run at cuBLAS's own rate \((.*?)\); \[models in bfloat16\](.*?) are faster because of "
+        r"their other products: Llama (.*?) times in training and (.*?) times in decoding\.",
         r"在 \1 上，float32 矩阵乘法的速度是 cuBLAS 的 \2 倍**，精度不降低（\4 到 \5 的 \3 个问题的几何平均，最低 "
         r"\6）；[一个 transformer]\7 的一步 float32 训练，速度是只用 torch 时的 **\8 到 \9 倍**。对齐的大尺寸 bfloat16 "
         r"乘法与 cuBLAS 持平（\g<10>）；[bfloat16 模型]\g<11>的收益来自其他乘法：Llama 训练 \g<12> 倍，解码 \g<13> 倍。",

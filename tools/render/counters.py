@@ -64,7 +64,7 @@ def _count(records: list[Record], counters: Sequence[str]) -> str:
         for some in (records, [record for record in records if not equal(record, counters)])
     )
     good = sum(equal(record, counters) for record in records)
-    whole = f"all those of {len(rows - bad)} of {len(rows)} rows of the kernel table"
+    whole = f"in all launches of {len(rows - bad)} of the {len(rows)} kernels"
     return f"{good} of {len(records)} launches, {whole}"
 
 

@@ -188,9 +188,8 @@ SENTENCE = (
     "(geometric mean of {count} problems from {least_size} to {most_size}; least {least}), and a float32 "
     "training step of [a transformer](docs/drop_in.md#a-transformer) runs **{step} times** as fast as by torch "
     "alone. Large aligned bfloat16 products run at cuBLAS's own rate ({bfloat16}); [models in bfloat16]"
-    "(docs/drop_in.md#models-of-the-transformers-library) gain by their other products: Llama {training} "
-    "times in "
-    "training and {decoding} times in decoding."
+    "(docs/drop_in.md#models-of-the-transformers-library) are faster because of their other products: "
+    "Llama {training} times in training and {decoding} times in decoding."
 )
 FILES = ("weak_spots", "transformer", "reference", "tensor_cores", "models", "transformer_wide")
 Reports = dict[str, Report]

@@ -177,7 +177,8 @@ def in_turn(report: Report) -> str:
     shapes = dict.fromkeys(row.shape[1:] for row in select(report.results, choice=turns.ALONE))
     layers = ", ".join(f"{n}x{k}" for n, k in shapes)
     table = IN_TURN.text(turns.lines(report.results))
-    return f"Layers with weights of {layers}, in turn and each alone:\n\n{table}" if table else ""
+    calls = "called one after the other (in turn), and each layer alone"
+    return f"Layers with weights of {layers}, {calls}:\n\n{table}" if table else ""
 
 
 def _other_problems(report: Report) -> str:

@@ -138,9 +138,8 @@ def load() -> int:
             fitted.apply()
         return fitted is not None
     except (OSError, ValueError) as error:
-        text = (
-            f"fastgemm: ignoring what fastgemm tune kept of this processor in {predictions.file()}: {error}"
-        )
+        what = f"the results of fastgemm tune for this processor in {predictions.file()}"
+        text = f"fastgemm: ignoring {what}: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return 0
 

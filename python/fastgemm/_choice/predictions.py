@@ -188,7 +188,7 @@ def load() -> int:
             fitted.apply()
         return len(found)
     except (OSError, ValueError) as error:
-        text = f"fastgemm: ignoring what fastgemm tune kept in {file()}: {error}"
+        text = f"fastgemm: ignoring the results of fastgemm tune in {file()}: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return 0
 

@@ -32,14 +32,14 @@ def enable(
 
     Args:
         level: as for :class:`fastgemm.patch`.
-        kernel: as there.
-        precision: as there.
-        invariant: as there.
-        count: as there.
+        kernel: as for :class:`fastgemm.patch`.
+        precision: as for :class:`fastgemm.patch`.
+        invariant: as for :class:`fastgemm.patch`.
+        count: as for :class:`fastgemm.patch`.
         tune: measures a product where it first runs, also one of :func:`fastgemm.matmul`, ``gemm`` and ``linear``
-            without a level or kernel. Up to six kernels that may be the fastest are timed, in 50 ms as a rule and
-            1 s at most beside one run of the product; the fastest one computes all products of that signature from
-            then on, in later processes, too. docs/drop_in.md says what is not measured.
+            without a level or kernel. Up to six kernels that may be the fastest are timed. This usually takes
+            50 ms, and at most 1 s besides one run of the product. From then on, the fastest one computes all
+            products of that signature, in later processes, too. docs/drop_in.md says what is not measured.
 
     Returns:
         The live counts of the products that are routed from now on.

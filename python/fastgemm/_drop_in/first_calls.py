@@ -1,8 +1,9 @@
 """Measuring a product where it first runs: ``tune=True`` of fastgemm.patch and enable, and ``FASTGEMM_TUNE=1``.
 
-The op library calls :func:`measure` for a product that leaves its choice open and of which nothing is remembered
-(csrc/torch/first_calls.h). What is found holds for exactly its key: in this process and, by the file that autotune
-keeps, in later ones. Measuring waits for the GPU, as nothing else in this package does.
+The op library calls :func:`measure` for a product whose call names no level or kernel, and for which no
+choice is remembered yet (csrc/torch/first_calls.h). The result holds for exactly the key of the product. It
+is used in this process and, through the file of autotune, in later ones. Measuring waits for the GPU, which
+nothing else in this package does.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def _fits(size: int, device: torch.device) -> bool:
 
 
 def _time(calls: dict[str, Call], clock: Callable[[Call], float], on_cpu: bool) -> Seconds:
-    """The median seconds of each call that can run. The first runs, which load code and map memory, count only
-    where there is no time for more."""
+    """The median seconds of each call that can run. First runs load code and map memory, so they are counted
+    only if there is no time for a second run."""
     times: dict[str, list[float]] = {}
     start, names = time.perf_counter(), list(calls)
     for number in range(1 + MOST_ROUNDS):
@@ -129,7 +130,8 @@ def _follows_rank_0() -> bool:
 
 
 def _of_rank_0(key: Key, device: torch.device) -> str | None:
-    """What rank 0 keeps in the file. Ranks meet a product at about the same time, if they all do."""
+    """The kernel that rank 0 has written to the file; waits for it, because all ranks compute a product at
+    about the same time."""
     global _waited
     start, found = time.perf_counter(), None
     while found is None and (spent := time.perf_counter() - start) < min(WAIT, WAIT_IN_ALL - _waited):
@@ -143,8 +145,8 @@ def _of_rank_0(key: Key, device: torch.device) -> str | None:
 def _settle(
     key: Key, kernels: Sequence[str], size: int, device: torch.device, run: Callable[[str], None]
 ) -> None:
-    """Remembers a kernel: the one in the file, that another process wrote since this one read it; or the fastest;
-    or the predicted one, which every later call is to take, too."""
+    """Remembers a kernel for this call and all later ones: the kernel that another process has meanwhile
+    written to the file; or the fastest one, measured now; or the predicted one."""
     global _saves
     where, seconds = environment(device), Seconds()
     kernel = kept_kernel(key, device)
@@ -163,8 +165,8 @@ def measure(
 ) -> bool:
     """Whether the kernel of a product is known now.
 
-    ``kernels``: that it may take, the predicted one first; ``size``: bytes of its result; ``run``: computes it by
-    one of them in scratch memory. Raises RuntimeError as autotune does.
+    ``kernels``: the candidates, the predicted one first; ``size``: bytes of the result; ``run``: computes the
+    product with one of them in scratch memory. Raises RuntimeError as autotune does.
     """
     device = torch.device("cpu") if key[1] == "cpu" else torch.device(key[1], index)
     if getattr(_here, "measuring", False) or _not_now(device):

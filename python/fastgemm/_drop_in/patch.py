@@ -85,7 +85,7 @@ class patch(contextlib.ContextDecorator):  # named like the function that it is 
         TypeError: ``level`` is no int, or a generator or coroutine function is decorated.
         ValueError: an unknown level, kernel or precision.
         RuntimeError: this build has no library for this torch (the message says how to get one); or a thread
-            leaves the patch that has not entered it.
+            leaves the patch without having entered it.
 
     Examples:
         >>> import torch, fastgemm

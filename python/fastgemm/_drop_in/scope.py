@@ -55,7 +55,8 @@ _entries = _Entries()
 
 
 def innermost() -> Any:
-    """The capsule of the active entry of this thread; a thread of autograd has the one that it was given."""
+    """The capsule of the active entry of this thread. In a thread of autograd, torch has copied it from the
+    thread that started the backward pass."""
     return torch._C._get_obj_in_tls(PATCH_SLOT) if torch._C._is_key_in_tls(PATCH_SLOT) else None
 
 

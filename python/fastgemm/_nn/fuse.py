@@ -98,8 +98,8 @@ def fuse(
 
     Args:
         model: a tree of modules.
-        level: see :class:`Linear`, as for ``kernel`` and ``precision``. Without any of them, layers that
-            :func:`convert` converted keep their settings.
+        level: as for :class:`Linear`; so are ``kernel`` and ``precision``. If none of the three is given, layers
+            that :func:`convert` converted keep their settings.
 
     Returns:
         ``model``.

@@ -29,8 +29,8 @@ class _LeftUnquantized:
     def __set__(self, layer: Linear, value: Any) -> None:
         # Also None, which it assigns to layers of unknown types.
         warnings.warn(
-            "torch.ao.quantization goes by the exact type of a layer and leaves a fastgemm.nn.Linear in its type; "
-            "call fastgemm.nn.revert(model) before",
+            "torch.ao.quantization looks for the exact type torch.nn.Linear and does not quantize a "
+            "fastgemm.nn.Linear; call fastgemm.nn.revert(model) first",
             stacklevel=3,
         )
         layer.__dict__["qconfig"] = value
@@ -50,14 +50,11 @@ class Linear(torch.nn.Linear):
     CUDA, and tensor subclasses that override ``__torch_function__`` or ``__torch_dispatch__`` (but ``DTensor``).
 
     Args:
-        in_features: K, the size of the last dimension of the input.
-        out_features: N, that of the output.
-        bias: whether a vector of N is added.
-        device: of the parameters.
-        dtype: of the parameters.
-        level: see :func:`fastgemm.matmul`, as for ``kernel``; may be changed later, as may ``precision``.
-        precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without it.
-        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"`` of the output, by
+        in_features: K, the size of the last dimension of the input. out_features: N, that of the output.
+        bias: whether a vector of N is added. device: of the parameters. dtype: of the parameters. level: as
+        for :func:`fastgemm.matmul`; so is ``kernel``. These two and ``precision`` may be changed later.
+        precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without
+        it. activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"`` of the output, by
             :func:`fastgemm.linear`, fused into the product's kernel if possible.
 
     Shapes: ``(..., K)`` to ``(..., N)``. Errors are those of ``torch.nn.Linear``, and those of

@@ -47,7 +47,8 @@ def _kernel(op: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _functionalized(op: OpOverload, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """torch.func.functionalize, for which autograd functions have no rule. Of ops that write no argument."""
+    """Runs an op that writes no argument under torch.func.functionalize, for which autograd functions have no
+    rule."""
     from torch._functorch.pyfunctorch import (
         FunctionalizeInterpreter,
         retrieve_current_functorch_interpreter,

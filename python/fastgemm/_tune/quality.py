@@ -17,7 +17,8 @@ AnyPoint = TypeVar("AnyPoint", Point, CpuPoint)
 
 @dataclass(frozen=True)
 class Quality:
-    """Of a dtype (or tf32): the geometric means of chosen / best time. NaN where nothing could be chosen."""
+    """For a dtype (or tf32): the geometric means of the chosen kernel's time over the fastest kernel's. NaN
+    where nothing could be chosen."""
 
     series: str
     points: int

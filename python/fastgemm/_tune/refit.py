@@ -28,7 +28,7 @@ def _pool(dtype: str) -> frozenset[str]:
 
 
 def _spread(values: Sequence[Any], count: int) -> list[Any]:
-    """This number of them, evenly spread from first to last."""
+    """``count`` of the values, evenly spread from first to last."""
     count = min(count, len(values))
     return [values[i * len(values) // count] for i in range(count)]
 
@@ -39,7 +39,7 @@ class _Kernels:
     def __init__(self, points: Sequence[Point], gpu: dict[str, Any]):
         self._gpu = gpu
         self.measured: dict[str, Observations] = defaultdict(list)
-        # Of problems that a kernel was not timed on.
+        # Predicted times, for problems on which a kernel was not timed.
         self._expected: dict[str, Observations] = defaultdict(list)
         ratios: dict[str, list[float]] = defaultdict(list)
         for point in points:

@@ -141,7 +141,8 @@ class Reference:
 
     @cached_property
     def expected(self) -> tuple[Tensor, Tensor | None]:
-        """Value, and bound of the error; None: exact."""
+        """The expected value, and the bound of the error; a bound of None means that the result must be
+        exact."""
         problem, operands = self.instance.problem, self.instance.operands
         if problem.op == "add":
             a, b = (x.cpu() for x in operands)

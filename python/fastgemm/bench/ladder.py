@@ -92,7 +92,8 @@ def _check_all(
 ) -> tuple[dict[str, tuple[Step, Check]], list[str]]:
     """The outcome of each step that takes the problem, and the messages of those that refuse it.
 
-    The rung that a level picks for the problem is the level's; a second one is an ``alternative``.
+    If a level has several rungs, the one that it picks for the problem represents the level; the others are
+    ``alternative``.
     """
     reference = Reference(instance)
     outcomes: dict[str, tuple[Step, Check]] = {}

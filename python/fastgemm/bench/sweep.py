@@ -166,7 +166,8 @@ def _failing(kernel: Callable[[], str]) -> Iterator[None]:
 
 
 def _which_fails(calls: dict[str, Any], kernels_of: dict[str, str]) -> str:
-    """Calls each kernel once more: the name of the first that raises; all names if none raises again."""
+    """Calls each kernel once more. Returns the name of the first one that raises, or all names if none raises
+    again."""
     for name, call in calls.items():
         try:
             call()

@@ -69,7 +69,9 @@ def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
         ):
             table.add_row(name, escape(text))
         yield whole(table)
-    tuned = f"problems tuned: {found['tuned_problems']}, which come before all that: fastgemm info --tuned"
+    tuned = (
+        f"tuned problems, which take precedence: {found['tuned_problems']}; fastgemm info --tuned lists them"
+    )
     yield Text(f"\nautotune cache: {found['autotune_cache']} ({tuned})", overflow="fold")
     here = sum(row["unavailable"] is None for row in found["kernels"])
     yield Text(f"fastgemm info --kernels: all {len(found['kernels'])} kernels, of which {here} can run here")
@@ -101,7 +103,8 @@ def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
 
 
 def _tuned_table(rows: list[dict[str, Any]]) -> RenderableType:
-    """``gain``: the time of the kernel that would have been taken, over that of the one that was found."""
+    """``gain``: the time of the kernel that would run without tuning, divided by the time of the tuned
+    one."""
     if not rows:
         return Text(
             f"nothing in {tuning.cache_file()} of the devices here, with these versions", overflow="fold"

@@ -121,7 +121,8 @@ def processor() -> dict[str, Any]:
     return found | ({"tuned": {"when": fitted.when, "points": len(fitted.points)}} if fitted else {})
 
 
-# What a product of a first call's key has, by bit (csrc/python/module.cpp); the first two where it is missing.
+# Properties of a product in the key of a first call, one for each bit (csrc/python/module.cpp). The first two
+# have the property if the bit is 0.
 DETAILS = ("rows of operands unaligned", "rows of the result unaligned", "a row added", "an epilogue")
 
 
@@ -165,7 +166,8 @@ def has_tables() -> bool:
 
 
 def processor_in_words(name: str, threads: int, state: dict[str, Any], beside_gpu: bool) -> Known:
-    """``state``: of :func:`processor`; ``beside_gpu``: commands take that by default."""
+    """Describes the processor. ``state``: the result of :func:`processor`. ``beside_gpu``: whether there is a
+    GPU, which commands take by default."""
     device = " --device cpu" if beside_gpu else ""
     measured, choice, then = CPU_BY_KNOWLEDGE[state["knowledge"]]
     of = state.get("tuned")

@@ -46,7 +46,7 @@ ALIASES = {
 
 
 MOST_THREADS = 4096
-MOST_SIZE = 2**40  # of a dimension; products of such sizes are refused by torch, where they cannot be stored
+MOST_SIZE = 2**40  # of a dimension; torch refuses tensors of this size that do not fit in memory
 LIBRARY_LEVEL = 7
 SHAPE = "--shape"
 OF_SHAPES = (

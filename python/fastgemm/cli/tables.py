@@ -118,8 +118,8 @@ FIGURES = ("rate", "of limit", "torch", "ratio", "spread", "error")
 
 
 def bench_table(rows: list[Measurement]) -> ByWidth:
-    """Groups one after the other, in each a row for each problem and choice of a kernel; in a narrow terminal two,
-    with the figures in the second."""
+    """One group after another, with a row for each problem and choice of a kernel. In a narrow terminal this
+    is two rows, and the figures are in the second."""
     ours = [row for row in rows if row.role not in ("baseline", "limit")]
     chosen = any(row.choice != "fastest" for row in ours)
     with_threads = any(row.threads for row in rows)

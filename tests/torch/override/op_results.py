@@ -9,10 +9,10 @@ problem. A patched result is right within
 
     4 (torch's largest error)  +  16 (the largest move)  +  16 u max |reference|
 
-for each tensor. The last term is needed because torch's error may be 0 by chance, and an operand of 0 does not
-change. torch's error may also be small by chance if a factorization enlarges it, so it is measured for changed
-operands, too. 30 000 comparisons needed about half of these factors. 16-bit results, of which no op is
-ill-conditioned, needed 1, 1, 2 and get 2, 2, 2. Integers must equal torch's.
+for each tensor. The last term is needed because torch's error may be 0 by chance, and an operand of 0 does
+not change. torch's error may also be small by chance if a factorization enlarges it, so it is measured for
+changed operands, too. 30 000 comparisons needed about half of these factors. 16-bit results needed 1, 1, 2
+and get 2, 2, 2; no op on them is ill-conditioned. Integers must equal torch's.
 """
 
 from __future__ import annotations

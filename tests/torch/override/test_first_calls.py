@@ -90,7 +90,7 @@ PRODUCTS = {  # with its details: 3 is aligned, 4 a row is added, 8 an epilogue
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_what_is_measured_is_the_product_that_was_asked_for(name, measured, first_calls_file):
-    """No measurement leaves a trace in a result, of which c may be a part."""
+    """Measurements must not change the result, also if c is a part of it."""
     product, details, accumulates = PRODUCTS[name]
     a, b = operands()
     expected = product(a, b)

@@ -1,4 +1,5 @@
-"""What tune=True found is kept: on disk, for other processes and ranks; and what bounds a measurement."""
+"""Tests that the kernels that tune=True found are kept on disk, for other processes and ranks, and that
+measurements are bounded."""
 
 from __future__ import annotations
 
