@@ -320,7 +320,7 @@ std::vector<const Kernel*> likely_kernels(const GemmProblem& p, Device device, i
     return k.op == key.op && k.device == device && k.level == kLevels && k.role == Role::rung;
   };
   add(select(p, device, threads, {}));
-  for (const Kernel& k : kernels_for(device))  // predictions know a library least
+  for (const Kernel& k : kernels_for(device))  // predictions of a library are the least certain ones
     if (is_library(k) && add(k)) break;
   const Candidates measured = measured_candidates(key);
   for (size_t i = 0; i < measured.count; ++i) add(*measured.kernels[i]);

@@ -156,9 +156,8 @@ bool among(int64_t i, int64_t wanted, int64_t blocks) {
 
 }  // namespace
 
-// Runs all blocks; the counted ones are evenly spread. If this would take too long, runs only the counted
-// ones, and counts the first blocks instead of evenly spread ones, because a block may wait for blocks before
-// it.
+// Runs all blocks; the counted ones are evenly spread. If this would take too long, it runs only the blocks
+// that are counted. These are then the first ones, because a block may wait for the blocks before it.
 void Block::run_blocks() {
   const Options& options = session().options;
   if (!options.run) return;

@@ -15,10 +15,10 @@ themselves. Placements are those of torch's own products; docs/scale.md says wha
 A product over a sharded K is a ``Partial`` sum, rounded to the result's dtype on every device before it is added
 up: ``out_dtype=torch.float32`` keeps the sum of float16 and bfloat16 products in float32.
 
-Each rule names all arguments of its ops, so that a new one cannot be overlooked. Every device runs the op with
-the keyword arguments of the call. Most of them apply to a part as to the whole: the choice of a kernel
-(``level``, ``impl``, ``precision``), ``out_dtype``, and scales, in which a sum is linear. Those that decide where
-an op can run are explained at the rule.
+Each rule names all arguments of its ops, so that a new one cannot be overlooked. Every device runs the op
+with the keyword arguments of the call. Most of them mean the same for a part as for the whole: the choice of
+a kernel (``level``, ``impl``, ``precision``), ``out_dtype``, and the scales, because a sum of scaled parts is
+the scaled sum. The rules explain the arguments that restrict where an op can run.
 """
 
 from __future__ import annotations

@@ -150,7 +150,8 @@ def _own_class(layer: torch.nn.Module) -> type[torch.nn.Module] | None:
 
 
 def _same_name(a: type, b: type) -> bool:
-    """Whether a class is another one's from before this package was imported again."""
+    """Whether two classes have the same name: if this package is imported again, layers made before have
+    classes of the first import."""
     return (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
 
 

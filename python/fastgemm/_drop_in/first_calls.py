@@ -58,8 +58,9 @@ def _in_jit_trace() -> bool:
 
 
 def _not_now(device: torch.device) -> bool:
-    """Inside of the capture of a graph, of a trace, or of a __torch_dispatch__: of DTensor, of another class of
-    tensors, or of a mode, which make_fx is. torch leaves the key PythonTLSSnapshot out while one of these runs."""
+    """Whether the product cannot be measured now: during the capture of a graph, during a trace, or inside a
+    __torch_dispatch__ (of DTensor, of another class of tensors, or of a mode such as make_fx). torch excludes
+    the key PythonTLSSnapshot while a __torch_dispatch__ runs."""
     return bool(
         (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
         or torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.PythonTLSSnapshot)

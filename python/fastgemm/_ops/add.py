@@ -30,7 +30,7 @@ def add(
         a: any shape; float64, float32, float16, bfloat16, complex128, complex64, complex32, int8, int32,
             int64, uint8 or int16.
         b: a shape that broadcasts with that of ``a``; same dtype and device.
-        alpha: scale of ``b``; for integers a whole number of 64 bits, exactly.
+        alpha: scale of ``b``; for integers a whole number that fits in 64 bits.
         level: 1, 2, 4 or 5; other levels have no rung for an elementwise operation and raise.
         kernel: the name of one kernel, instead of a level.
         out: receives the result; may be exactly ``a`` or ``b``.
@@ -69,7 +69,7 @@ def add_(
     Args:
         a: receives the sum; dtypes as for :func:`add`.
         b: a shape that broadcasts to that of ``a``; same dtype and device. May be exactly ``a``.
-        alpha: scale of ``b``; for integers a whole number of 64 bits, exactly.
+        alpha: scale of ``b``; for integers a whole number that fits in 64 bits.
         level: 1, 2, 4 or 5, or ``None`` for the fastest kernel known.
         kernel: the name of one kernel, instead of a level.
 

@@ -61,7 +61,8 @@ def gemm(
         b: ``(..., K, N)``, or ``(..., N, K)`` with ``trans_b``.
         c: added to the product; the shape of the result, or one that broadcasts to it. Its dtype is that of
             the result.
-        alpha: scale of the product; for integer operands a whole number of 64 bits, exactly. With 0, ``a`` and
+        alpha: scale of the product; for integer operands a whole number that fits in 64 bits. With 0, ``a``
+        and
             ``b`` are not read, as if K were 0.
         beta: scale of ``c``; 1 when ``c`` is given, else 0. With 0, ``c`` is never read.
         trans_a: use the transpose of the last two dimensions of ``a``.
@@ -248,7 +249,7 @@ def _gemm_gradients(
         a, b = (None if x is None else x.to(grad.dtype) for x in (a, b))
         if how.get("kernel") not in INVARIANT:  # which take both
             how.pop("kernel", None)  # a kernel of the narrow type need not take the wide one
-    if how.get("kernel") == SYMMETRIC:  # which a gradient is not
+    if how.get("kernel") == SYMMETRIC:  # the gradient is not symmetric
         del how["kernel"]
     grad_a = grad_b = grad_c = None
     # torch's convention for complex numbers; of real ones conj() is the tensor itself.

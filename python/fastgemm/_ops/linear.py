@@ -47,8 +47,8 @@ def linear(
 ) -> Tensor:
     """``activation(x @ weight.T + bias) + residual``, rounded once unless a gradient needs the values in between.
 
-    Bias, activation and residual are computed in float32 (float64 of that type) from the sums of the product, in
-    the product's kernel if possible (docs/linear.md), otherwise in one pass after it.
+    Bias, activation and residual are computed in float32 (for float64: in float64) from the sums of the
+    product, in the product's kernel if possible (docs/linear.md), otherwise in one pass after it.
 
     Args:
         x: ``(..., K)``; float64, float32, float16 or bfloat16. Complex numbers take no activation.

@@ -125,7 +125,7 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
 @click.option(
     "--precision",
     type=click.Choice([*PRECISIONS, *FLOAT64_PRECISIONS]),
-    help="Of products: of float32 all but crt14 to crt18, which are of float64. Default: ieee.",
+    help="Precision of a product. crt14 to crt18 are for float64, the others for float32. Default: ieee.",
 )
 @click.option(
     "--gpu", default="H200", show_default=True, help=f"For occupancy and roofline: {', '.join(GPUS)}."

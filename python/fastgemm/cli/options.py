@@ -274,7 +274,7 @@ def chosen_device(name: str | None) -> str:
 precision: Option = click.option(
     "--precision",
     type=click.Choice(["ieee", *LOWER_PRECISIONS]),
-    help="Of float32 products on a GPU, torch's included where it has this one. Default: what torch is set to.",
+    help="Of float32 products on a GPU, also torch's if it has this precision. Default: torch's setting.",
 )
 device: Option = click.option(
     "--device",

@@ -40,8 +40,8 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<Thread, T>& 
   using Acc = Accumulator<T>;
   constexpr int kValues = Thread::kRows * Thread::kNarrow, kWarps = kNarrowThreads / 32;
   constexpr int kMost = sizeof(Acc) == 8 ? 8 : 16, kSlab = kValues < kMost ? kValues : kMost;
-  // Each value has a matrix (threads along k, threads along rows). It can be written along either index
-  // without bank conflicts.
+  // Each of a thread's values has a part of the slab: a matrix with one element for each thread, at (thread
+  // along k, thread along rows). It can be written along either index without bank conflicts.
   FASTGEMM_SHARED Acc slab[kSlab][kNarrowThreads * 3 / 2];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const int threads = 1 << g.log_rows, pitch = g.k_first ? threads | 1 : threads;

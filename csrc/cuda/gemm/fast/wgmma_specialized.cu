@@ -137,9 +137,9 @@ void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, 
   }
 }
 
-// `lower`: only the lower triangle is asked for. `mirrors`: the upper triangle is to be its transpose.
-// Products of unsigned bytes, and those computed as C^T, are computed whole. The width of tiles does not
-// change the order of a sum; sharing tiles does.
+// `lower`: only the lower triangle is asked for. `mirrors`: the upper triangle is to be its transpose. If
+// bytes are unsigned, or if the product is computed as C^T, both triangles are computed. The width of tiles
+// does not change the order of a sum; sharing tiles does.
 template <class T, class Storage>
 void gemm_tiles(const Gemm<Storage>& problem, int batch, bool lower, bool mirrors, const Sharing& sharing,
                 const Epilogue& epilogue, Context& context) {

@@ -12,7 +12,7 @@
 // in registers (finish_tile()), and then stores them as before. The tensor cores wait meanwhile: gelu takes
 // 14 instructions per element, about 5 % of a product with K = 4096. So fusion pays if K is short, or if C is
 // large compared with the operands. A residual is passed as the C that beta adds. Then sums are stored
-// element by element, because the TMA adds nothing.
+// element by element, because a store by the TMA cannot add C.
 //
 // It applies the epilogue if the operands lie along k and C is row-major (fuses_in_fragments in rules.h). In
 // other cases it computes the plain product, and a pass follows.

@@ -20,8 +20,8 @@ struct StageOrigin {
   int x, y, plane_x, plane_y;
 };
 
-// Asks for stages, one after another, in the elected thread. `bytes` are those of a stage. An operand that is
-// read once goes out of L2 first (evict_x, evict_y).
+// Asks for stages, one after another, in the elected thread. A stage has `bytes` bytes. L2 evicts an operand
+// first that is read only once (evict_x, evict_y).
 template <int STAGES, int STAGE_BYTES, class X, class Y, bool evict_x = false, bool evict_y = false>
 class StageProducer {
  public:
@@ -30,7 +30,7 @@ class StageProducer {
                                            int bytes = X::kBytes + Y::kBytes)
       : stages_(stages), ring_(ring), x_(x), y_(y), bytes_(bytes) {}
 
-  // Stages [begin, end) of a tile. before() is called before each of them.
+  // Fills stages [begin, end) of a tile. before() is called before each of them.
   template <class Before>
   __device__ __forceinline__ void fill(const StageOrigin& from, int begin, int end, bool elected,
                                        Before&& before) {
@@ -46,7 +46,7 @@ class StageProducer {
   __device__ __forceinline__ void fill(const StageOrigin& from, int begin, int end, bool elected) {
     fill(from, begin, end, elected, [] {});
   }
-  // The next stage with anything else: load(to, barrier) issues copies of `bytes` in all.
+  // Fills the next stage with something else: load(to, barrier) issues copies of `bytes` bytes in all.
   template <class Load>
   __device__ __forceinline__ void fill_next(bool elected, int bytes, Load&& load) {
     ring_.fill(at_, elected, bytes,

@@ -53,8 +53,8 @@ struct AllTiles {
   __device__ __forceinline__ bool skips(int, int) const { return false; }
 };
 
-// Computes a block's parts of C by mma, with the shapes and warp products of K. Tiles that `selection` skips,
-// by their first row and column, are not computed.
+// Computes a block's parts of C by mma, with the shapes and warp products of K. If selection.skips(row,
+// column) is true for the first row and column of a tile, the tile is not computed.
 template <class K, class T, class Selection = AllTiles>
 __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const Selection& selection = {}) {
   using C = typename K::Config;

@@ -62,7 +62,7 @@ __device__ __forceinline__ void store_boxes(WarpBoxes<BOXES>& boxes, const Tenso
   // from the first on in each tile.
   constexpr int kColumns = 128 / int(sizeof(Out)), kSums = 16 * kColumns / 32;
   static_assert(R / kSums % BOXES == 0);
-  const bool elected = elect_one();  // the same lane each time: a thread waits for its own stores alone
+  const bool elected = elect_one();  // always the same lane: a thread can wait only for its own stores
   FASTGEMM_UNROLL
   for (int box = 0; box < R / kSums; ++box) {
     unsigned char* const to = boxes.box[box % BOXES];

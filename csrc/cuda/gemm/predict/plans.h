@@ -329,8 +329,9 @@ inline constexpr double kHandOver = 3;  // the cost of stream-K's fix-up of a sh
 inline int plane_segments(int64_t stages, const PlaneScheme& scheme) {
   return stages > scheme.longest ? int(ceil_div(stages, scheme.segment)) : 1;
 }
-// `invariant` for float32 and few rows (fast/decode_planes.cu). It cuts the weights again for each 64 rows.
-// bf16x6 cuts them once, to planes in memory, which takes as long as decode_planes for a few times 64 rows.
+// `invariant` for float32 and few rows (fast/decode_planes.cu). It cuts the weights into planes again for
+// every 64 rows. bf16x6 cuts them only once, but writes the planes to memory. From some 256 rows on that
+// takes less time.
 inline int plane_decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
   constexpr int kAlongK[] = {16, 32, 48, 56, 64}, kAcross[] = {32, 64};
   return along_k ? decode_width(kAlongK, batch, m, n, processors)

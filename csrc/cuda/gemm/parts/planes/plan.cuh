@@ -47,7 +47,7 @@ struct Plan {
 
   int first(int segment) const { return int(Split{all, segments}.begin(segment)); }
   int stages(int segment) const { return first(segment + 1) - first(segment); }
-  // As many segments as fit their planes into most_plane_bytes() together, but at least one.
+  // The number of segments whose planes can exist at the same time in most_plane_bytes(), at least one.
   template <class S, class T>
   int segments_at_a_time(const Gemm<T>& g, int batch) const {
     const int64_t rows = ceil_div(g.m, S::kM) * S::kImageA + ceil_div(g.n, S::kN) * S::kImageB;

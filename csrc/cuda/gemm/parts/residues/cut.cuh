@@ -7,8 +7,8 @@
 //   y = word 0 (+ 2^31 word 1 (+ 2^62 word 2))
 //
 // Each word is four signed bytes. Its residue is the dot product of these bytes with the residues of their
-// place values. An int64 has two words. The sum of a number's dot products is below 2^18; it is reduced
-// modulo p in float32, where adding a large constant rounds to integers.
+// place values. An int64 has two words. The sum of a number's dot products is below 2^18. It is reduced
+// modulo p in float32: adding a large constant rounds the quotient to an integer.
 #pragma once
 
 #include "cuda/device/vector.cuh"

@@ -7,9 +7,9 @@
 //                                      with a gap behind           x                    y
 //
 // RoundedTile rounds plain results to 16 bits before they are staged, which halves the bytes. SummedTile
-// stages sums of 32 bits; alpha, c, the bias and the activation are applied to neighbours in a row of C,
-// which read c in vectors, too. The gaps spread rows over the banks, so that neither writes nor reads wait
-// for each other (RoundedTile), or only reads by two (SummedTile).
+// stages sums of 32 bits. A thread then applies alpha, c, the bias and the activation to neighbours in a row
+// of C, so that it reads c in vectors, too. The gaps spread rows over the banks, so that neither writes nor
+// reads wait for each other (RoundedTile), or only reads by two (SummedTile).
 #pragma once
 
 #include "cuda/device/ldmatrix.cuh"
