@@ -40,8 +40,8 @@ FRESH = {"test_dataloader.py", "test_leaks.py"}
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection():
-    """Leaves what torch and ten thousand tests are made of, which lives to the end, out of collections of
-    garbage."""
+    """Excludes the objects of torch and of ten thousand tests, which live to the end, from garbage
+    collection."""
     gc.disable()
     yield
     gc.enable()

@@ -27,7 +27,7 @@ BACK_TO_BACK = "warm back-to-back calls for 1 s, after as many to warm up, betwe
 
 
 def back_to_back_counts(calls: Mapping[str, Call], timer: Timer) -> dict[str, int]:
-    """The numbers of calls, such that the second half of them takes a second."""
+    """The number of calls of each contender: so many that the second half of them takes a second."""
     counts = {}
     for name, call in calls.items():
         call()

@@ -116,8 +116,7 @@ struct GemmProblem {
   Symmetry symmetry;  // of the result; if known, n == parts * m and the rows of out are contiguous
   // 0: all of C is asked for. Otherwise only its lower triangle is, and the value is Symmetry::parts: the
   // number of real columns that hold one column of C. A kernel may skip the tiles above the diagonal, compute
-  // them, or store there the
-  // mirror image of the lower triangle (Kernel::mirrors).
+  // them, or store there the mirror image of the lower triangle (Kernel::mirrors).
   int triangle = 0;
   // The order of summation must depend on n, k, types and layouts only, not on m. The bits of a row of C then
   // do not depend on the other rows. Only the kernels that `invariant` launches obey this; others ignore it.

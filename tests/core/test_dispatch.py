@@ -292,7 +292,8 @@ def test_calls_from_several_python_threads_at_once(device):
 
 
 def busy_threads(call) -> int:
-    """The number of threads that work while ``call`` repeats, at least a sixth as much as the busiest thread."""
+    """The number of threads that work while ``call`` repeats: those that do at least a sixth of the work of
+    the busiest one."""
 
     def ticks() -> dict[str, int]:
         files = Path("/proc/self/task").glob("*/stat")

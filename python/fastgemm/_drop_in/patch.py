@@ -56,7 +56,7 @@ def _hide_from_dynamo(*functions: Any) -> None:
 _NOT_PLAIN = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 
-class patch(contextlib.ContextDecorator):  # in lower case, because it is used like a function, as torch.no_grad is
+class patch(contextlib.ContextDecorator):  # lower case, because it is used like a function
     """Computes torch's matrix products by fastgemm, in a ``with`` block or in a function that it decorates.
 
     It routes ``mm``, ``bmm``, ``addmm``, ``baddbmm`` and all functions that call them, in Python and in C++

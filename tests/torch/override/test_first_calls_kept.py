@@ -194,7 +194,8 @@ def test_who_follows(monkeypatch):
 
 
 def test_measuring_ends_in_time(monkeypatch):
-    """No run begins after the limit, slow kernels run twice, and those that refuse not again."""
+    """No run begins after the limit. Slow kernels run only twice, and kernels that refuse the product only
+    once."""
     monkeypatch.setattr(first_calls, "LIMIT", 0.2)
     ran = []
 

@@ -42,8 +42,8 @@ struct Schedule {
 
 // The producer warps for operands that the TMA cannot read. All their threads load units of 16 bytes into
 // registers while the stage that will hold the units is still in use. They store the units when it is free.
-// Each thread arrives for itself, because compute-sanitizer
-// does not see that __syncwarp() orders the lanes' writes before an arrival by one lane for all.
+// Each thread arrives for itself, because compute-sanitizer does not see that __syncwarp() orders the lanes'
+// writes before an arrival by one lane for all.
 template <class S, class Source, class T>
 __device__ __forceinline__ void produce_units(typename S::Shared& shared, const Schedule<S, T>& schedule) {
   using A = typename Source::X;

@@ -27,8 +27,7 @@ struct ChunkSchedule : Schedule<Acc> {
 
 // The order of tiles in a kernel that computes a triangle. The triangle is made of squares. A square has as
 // few tiles (S::kM, S::kN) as can form one. The kernel's schedule counts the tiles of the rectangle that the
-// triangle folds
-// into (lower_triangle.cuh).
+// triangle folds into (lower_triangle.cuh).
 template <class S>
 using TrianglePlaces = LowerTriangle<std::lcm(S::kM, S::kN) / S::kM, std::lcm(S::kM, S::kN) / S::kN>;
 

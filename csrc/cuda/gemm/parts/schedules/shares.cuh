@@ -1,7 +1,7 @@
-// A schedule for a second kernel: blocks compute whole tiles, or equal shares of the stages of all tiles, and
-// the second kernel adds the partial sums of shared tiles. Contract: each_part() gives the parts of a block,
-// in ascending order; block_of() says which block computes a stage. A block shares at most two tiles: the one
-// whose middle its share begins in, and the one that it begins but does not finish.
+// A schedule of `skinny`: blocks compute whole tiles, or equal shares of the stages of all tiles. In the
+// second case, a second kernel adds the partial sums of shared tiles. Contract: each_part() gives the parts
+// of a block, in ascending order; block_of() says which block computes a stage. A block shares at most two
+// tiles: the tile in whose middle its share begins, and the tile in whose middle it ends.
 //
 //   all stages of all tiles   | tile 0      | tile 1      | tile 2      |
 //   block                     | 0       | 1       | 2       | 3       |     equal shares
