@@ -34,7 +34,7 @@ from studies.layers import drawn
 
 ROUNDS, HOPELESS = 7, 3.0  # a kernel that many times as slow as the best is sampled twice
 TYPES = (torch.bfloat16, torch.float16)
-LAYOUTS = ("NT", "NN", "NT", "NN", "TN")  # of ordinary products; TN has the gradients of weights
+LAYOUTS = ("NT", "NN", "NT", "NN", "TN")  # of ordinary products; gradients of weights are TN
 
 
 def problems(options: argparse.Namespace) -> list[tuple[Sizes, str]]:

@@ -153,7 +153,8 @@ def _gemm_rules(
             yield sharded(dim, _aligned(a, shape, dim), _aligned(b, shape, dim))
     if c is not None and not _may_be_partial(c):
         return
-    # The summands' parts of c must add up to c, so c is Partial too and not what each device would add again.
+    # The devices' parts of c must add up to c, so c is Partial, too. If each device had all of c, c would be
+    # added several times.
     yield rule(Partial(), Shard(k_of_a), Shard(k_of_b), Partial())
     for pending in map(Partial, _LINEAR):
         if _may_be_partial(a):

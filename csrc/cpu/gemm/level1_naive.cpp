@@ -10,8 +10,8 @@
 namespace fastgemm::scalar {
 namespace {
 
-// The rounding error of a sum grows with the number of its terms. Sums of 256 terms that are then added have
-// as small an error as the blocked kernels.
+// The rounding error of a sum grows with the number of its terms. So 256 terms at a time are summed, and then
+// these sums are added. The error is then as small as that of the blocked kernels.
 constexpr int64_t kSummands = 256;
 
 template <class T>

@@ -208,7 +208,8 @@ def explain(
     Args:
         op: ``"gemm"``, ``"transpose"`` or ``"add"``.
         level: a rung of the ladder of device ``"cuda"``.
-        kernel: one kernel of ``fastgemm.kernels(op, "cuda")``. Without both, the one of ``level=None``.
+        kernel: one kernel of ``fastgemm.kernels(op, "cuda")``. Without ``level`` and ``kernel``,
+            the kernel that ``level=None`` chooses.
         shape: ``(M, N, K)`` for gemm, ``(R, C)`` for the others.
         dtype: of the operands; for transpose any whose elements have 1, 2, 4, 8 or 16 bytes.
         trans_a: the first operand of gemm is stored transposed, ``(K, M)``.

@@ -46,5 +46,5 @@ def exact_product(
 
 
 def exact_sum(b: Tensor, alpha: float) -> tuple[Tensor, float]:
-    """The second term of a sum, with a scale that is exact as a double; the result is the same."""
+    """An equal second term of a sum: another operand, and a scale that a double represents exactly."""
     return _scaled(b, alpha, b.dtype)

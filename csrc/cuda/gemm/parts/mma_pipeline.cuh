@@ -68,7 +68,7 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const 
     using CopyA = TileCopy<typename K::TileA, T, C::kThreads>;
     using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
     const int steps = part.end - part.first;
-    // One stage more than is multiplied, because the loop reads it.
+    // steps + 1: the loop also loads the stage after the last one, but does not multiply it.
     StageCopy copies(CopyA(g.operands.a, place.batch, row0, part.first),
                      CopyB(g.operands.b, place.batch, column0, part.first), steps + 1);
     typename K::Warp warp(row, column);
