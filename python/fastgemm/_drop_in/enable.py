@@ -90,7 +90,8 @@ def _tune_all(wanted: bool) -> None:
 
 
 def tune_by_environment() -> None:
-    """``FASTGEMM_TUNE=1`` measures every product of the process where it first runs, patched or fastgemm's own."""
+    """``FASTGEMM_TUNE=1`` measures every product of the process where it first runs: torch's products under a
+    patch, and fastgemm's own."""
     global _tuned_by_environment
     wanted = os.environ.get(TUNES, "")
     if wanted not in ("", "0", "1"):

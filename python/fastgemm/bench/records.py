@@ -159,7 +159,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def dense(value: Any) -> str:
-    """JSON without spaces, which would be a twelfth of benchmarks/results."""
+    """JSON without spaces: spaces would make benchmarks/results a twelfth longer."""
     return json.dumps(value, separators=(",", ":"))
 
 

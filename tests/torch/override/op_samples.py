@@ -106,7 +106,8 @@ DTYPES = (
 
 
 def samples_of(op: Any, device: str, dtype: torch.dtype, requires_grad: bool, most: int) -> list[Any]:
-    """``count`` samples, spread evenly over the small ones, or all of few. Complex types include conjugates.
+    """``most`` samples, spread evenly over the small ones, or all small ones if there are at most FEW.
+    Complex types include conjugates.
 
     Every second one is not contiguous.
     """
