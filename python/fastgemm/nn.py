@@ -102,9 +102,10 @@ def convert(
     inference calls no layers at all; ``torch.backends.mha.set_fastpath_enabled(False)`` turns it off.
 
     Args:
-        module: a tree; a ``torch.nn.Linear`` itself is converted too. level: as for :class:`Linear`; so are
-        ``kernel`` and ``precision``. Layers that were converted earlier get these, too. invariant: the bits
-        of a row of a layer's output do not depend on the other rows, see
+        module: a tree; a ``torch.nn.Linear`` itself is converted too.
+        level: as for :class:`Linear`; so are ``kernel`` and ``precision``. Layers that were converted earlier
+            get these, too.
+        invariant: the bits of a row of a layer's output do not depend on the other rows, see
             :func:`fastgemm.matmul`: ``kernel="invariant"``. A UserWarning says if layers are not converted.
         only: a function of qualified name and layer that says whether to convert the layer.
 

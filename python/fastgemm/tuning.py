@@ -330,10 +330,8 @@ def autotune(
         TypeError: an operand is no tensor, or there is no product of its dtype, or it is complex.
         NotImplementedError: an operand is sparse, nested, quantized or without data (meta, fake), or its device
             has no kernels.
-        ValueError: operands are neither matrices nor batches of matrices, or do not fit together; ``op`` and
-        what
-            is
-            given for it do not; ``budget`` is negative or NaN; unknown ``precision``.
+        ValueError: operands are neither matrices nor batches of matrices, or do not fit together; ``op`` does not
+            fit the operands or the other arguments; ``budget`` is negative or NaN; unknown ``precision``.
         RuntimeError: a CUDA graph is being captured, a transform of torch.func is active, or
             ``torch.use_deterministic_algorithms(True)`` holds.
     """

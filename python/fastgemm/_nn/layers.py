@@ -50,11 +50,14 @@ class Linear(torch.nn.Linear):
     CUDA, and tensor subclasses that override ``__torch_function__`` or ``__torch_dispatch__`` (but ``DTensor``).
 
     Args:
-        in_features: K, the size of the last dimension of the input. out_features: N, that of the output.
-        bias: whether a vector of N is added. device: of the parameters. dtype: of the parameters. level: as
-        for :func:`fastgemm.matmul`; so is ``kernel``. These two and ``precision`` may be changed later.
-        precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without
-        it. activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"`` of the output, by
+        in_features: K, the size of the last dimension of the input.
+        out_features: N, that of the output.
+        bias: whether a vector of N is added.
+        device: of the parameters.
+        dtype: of the parameters.
+        level: as for :func:`fastgemm.matmul`; so is ``kernel``. These two and ``precision`` may be changed later.
+        precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without it.
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"`` of the output, by
             :func:`fastgemm.linear`, fused into the product's kernel if possible.
 
     Shapes: ``(..., K)`` to ``(..., N)``. Errors are those of ``torch.nn.Linear``, and those of

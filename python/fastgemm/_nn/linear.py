@@ -61,9 +61,10 @@ def linear(
     Args:
         input: ``(..., K)``; float64, float32, float16, bfloat16, complex128, complex64, int32 or int64. See
             :class:`Linear` for other types.
-        weight: ``(N, K)``, of the same dtype and device. bias: ``(N,)``, of the same dtype and device, or
-        None. level: as for :func:`fastgemm.matmul`; so is ``kernel``. precision: of float32 and complex64
-        products, see :func:`fastgemm.matmul`; others are computed without it.
+        weight: ``(N, K)``, of the same dtype and device.
+        bias: ``(N,)``, of the same dtype and device, or None.
+        level: as for :func:`fastgemm.matmul`; so is ``kernel``.
+        precision: of float32 and complex64 products, see :func:`fastgemm.matmul`; others are computed without it.
 
     Returns:
         ``(..., N)``, of the dtype that ``torch.nn.functional.linear`` returns.

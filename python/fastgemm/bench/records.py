@@ -159,7 +159,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def dense(value: Any) -> str:
-    """JSON without spaces: spaces would make benchmarks/results a twelfth longer."""
+    """JSON without spaces. With them, a twelfth of benchmarks/results would be spaces."""
     return json.dumps(value, separators=(",", ":"))
 
 

@@ -17,8 +17,8 @@ namespace fastgemm::plans {
 // cluster, share the k of a tile. `resident` blocks share a multiprocessor: with two, one loads and
 // multiplies while the other stores. All tiles are compiled for operands that lie along k. If m or n runs
 // along the rows of an operand, its tile is made of boxes of 64. So for such operands only the tiles of
-// FASTGEMM_WAVE_TILES_OF_BOXES are compiled. clang-format off: a line for each number of rows, splits, and of
-// blocks on a multiprocessor
+// FASTGEMM_WAVE_TILES_OF_BOXES are compiled.
+// clang-format off: a line for each number of rows, splits, and of blocks on a multiprocessor
 #define FASTGEMM_WAVE_TILES_OF_BOXES(X)                \
   X(64, 64, 1, 1) X(64, 128, 1, 1)                     \
   X(128, 64, 1, 1) X(128, 128, 1, 1) X(128, 192, 1, 1) \
