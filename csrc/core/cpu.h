@@ -30,7 +30,7 @@ struct Cpu : Units {  // the inherited units: what our kernels may use under FAS
   int cores = 1;      // those that this process may use
   double clock = 3e9;
   int64_t l2 = 1 << 20;       // bytes of a core's cache
-  int64_t l3 = 32 << 20;      // bytes of the cache that all cores share
+  int64_t l3 = 32 << 20;      // bytes of the cache that several cores share
   double core_bandwidth = 0;  // bytes a second from memory, by one core
   double bandwidth = 0;       // by all cores together
 
