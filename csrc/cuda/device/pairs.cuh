@@ -34,6 +34,14 @@ __device__ __forceinline__ uint32_t pair_bits(const Native& x) {
   return *reinterpret_cast<const uint32_t*>(&x);
 }
 
+// (x & mask) | bits in one instruction. The compiler would take two, because an instruction has one constant;
+// here both are in registers, which a loop loads once.
+__device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));
+  return result;
+}
+
 template <class T>
 __device__ __forceinline__ uint32_t subtract_pairs(uint32_t a, uint32_t b) {
   return pair_bits(__hsub2(native_pair<T>(a), native_pair<T>(b)));
@@ -48,6 +56,8 @@ __device__ __forceinline__ uint32_t multiply_add_pairs(uint32_t a, uint32_t b, u
 }
 
 #else
+
+__forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits) { return (x & mask) | bits; }
 
 // The float32 results of subtraction and multiplication round to the same 16 bits as exact ones: 24 bits are
 // at least two more than twice the precision.

@@ -192,6 +192,8 @@ __device__ __forceinline__ void wgmma(Accumulator<T> (&d)[R], const uint32_t (&a
 
 __forceinline__ uint32_t unread_register() { return 0x7fc07fc0u; }  // NaN
 
+template <class Registers>
+__forceinline__ void tie_registers(Registers&) {}
 template <class... Registers>
 __forceinline__ void wgmma_fence(Registers&... registers) {
   const WgmmaRegisters named[] = {{registers, int(sizeof(registers) / 4)}..., {}};

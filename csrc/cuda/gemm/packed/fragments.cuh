@@ -34,11 +34,11 @@ __device__ __forceinline__ void decode_int4(uint32_t (&a)[4], uint32_t word) {
   FASTGEMM_UNROLL
   for (int p = 0; p < 4; ++p) {
     if constexpr (kIsBFloat16<T>) {  // 128 + (value + 8)
-      a[p] = subtract_pairs<T>((word >> 4 * p & 0x000f000fu) | 0x43004300u, pair_of<T>(136));
+      a[p] = subtract_pairs<T>(and_or(word >> 4 * p, 0x000f000fu, 0x43004300u), pair_of<T>(136));
     } else if (p % 2 == 0) {  // 1024 + (value + 8)
-      a[p] = subtract_pairs<T>((word >> 4 * p & 0x000f000fu) | 0x64006400u, pair_of<T>(1032));
+      a[p] = subtract_pairs<T>(and_or(word >> 4 * p, 0x000f000fu, 0x64006400u), pair_of<T>(1032));
     } else {  // 1024 + 16 * (value + 8), which saves a shift
-      const uint32_t x = (word >> 4 * (p - 1) & 0x00f000f0u) | 0x64006400u;
+      const uint32_t x = and_or(word >> 4 * (p - 1), 0x00f000f0u, 0x64006400u);
       a[p] = multiply_add_pairs<T>(x, pair_of<T>(0.0625f), pair_of<T>(-72));
     }
   }
@@ -52,7 +52,7 @@ __device__ __forceinline__ void decode_int8(uint32_t (&a)[4], const uint32_t* wo
     const uint32_t word = words[p / 2];
     if constexpr (kIsBFloat16<T>) {  // the low 7 bits, and -128 for the sign
       const uint32_t x = word >> 8 * (p % 2);
-      a[p] = subtract_pairs<T>((x & 0x007f007fu) | 0x43004300u, (x & 0x00800080u) | 0x43004300u);
+      a[p] = subtract_pairs<T>(and_or(x, 0x007f007fu, 0x43004300u), and_or(x, 0x00800080u, 0x43004300u));
     } else {  // 1024 + (value + 128)
       const uint32_t x = __byte_perm(word ^ 0x80808080u, 0x64646464u, p % 2 ? 0x4341 : 0x4240);
       a[p] = subtract_pairs<T>(x, pair_of<T>(1152));

@@ -70,7 +70,8 @@ bool keeps_tiles_whole(int64_t tiles, int64_t steps, int64_t step_bytes, int blo
 }
 
 Scaled scaled_of(const PackedWeight& w, int64_t k, int columns) {
-  if (columns > 64 || w.by_rows(k) || w.zero == Zero::added || w.group_k == 16) return Scaled::weights;
+  if (w.by_rows(k)) return w.zero == Zero::added ? Scaled::weights : Scaled::rows;
+  if (columns > 64 || w.zero == Zero::added || w.group_k == 16) return Scaled::weights;
   return w.zero == Zero::subtracted || w.group_k < packed::kColumns ? Scaled::pairs : Scaled::units;
 }
 
@@ -93,7 +94,6 @@ struct UnitPlan {
     g.gemm = gemm;
     g.units = static_cast<const unsigned char*>(p.b.data), g.weight = w, g.scales = UnitScales(w, p.k);
     g.scaled = scaled_of(w, p.k, S::kN);
-    g.scales_weights = g.scaled == Scaled::weights && (!g.scales.by_rows || w.zero == Zero::added);
     g.in_pairs = !g.scales.by_rows && exact_in_pairs<T>(w.scale);
     g.n = int(p.n), g.unit_bytes = packed::unit_bytes(w, p.k);
     g.row_units = int(packed::blocks(p.n, packed::kRows));

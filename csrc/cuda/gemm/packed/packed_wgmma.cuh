@@ -106,6 +106,7 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
   const auto run = [&]<Scaled scaled>() {
     launch<packed_wgmma_kernel<S, T, code, scaled>>("packed_wgmma", shape, context)(x, g);
   };
+  if (g.scaled == Scaled::rows) return run.template operator()<Scaled::rows>();
   if constexpr (S::kN <= 64) {
     if (g.scaled == Scaled::units) return run.template operator()<Scaled::units>();
     if (g.scaled == Scaled::pairs) return run.template operator()<Scaled::pairs>();

@@ -35,18 +35,20 @@ struct PackedTile {
   static_assert(kXBytes + kWarpgroups * 14 * 1024 <= kMostStageBytes, "two stages at least");
 };
 
-// Where the scales are applied: to the float32 sums of a unit, to those of two steps (a group of 32 or more
-// columns), or to the weights before they are multiplied, rounded to the type of x. With Scaled::weights
-// there is one set of sums. Scales of whole rows are applied at the end.
-enum class Scaled { units, pairs, weights };
+// Where the scales are applied:
+//   rows      at the end: they serve whole rows
+//   units     to the float32 sums of a unit, of which a group has one or more
+//   pairs     to the float32 sums of two steps, of which a group has one or more; zeros may be subtracted
+//   weights   to the weights before they are multiplied, rounded to the type of x; zeros may be added. This
+//             needs registers for one set of sums only
+enum class Scaled { rows, units, pairs, weights };
 
 struct UnitArguments {
   const unsigned char* units;
   PackedWeight weight;
   UnitScales scales;
   Scaled scaled;
-  bool scales_weights;  // with Scaled::weights: scales are not applied at the end
-  bool in_pairs;        // scales and zeros are exact in the type of x
+  bool in_pairs;  // with Scaled::weights: scales and zeros are exact in the type of x
   int n, unit_bytes, row_units, column_units;
   int x_rows;                    // in a box
   int tiles_down, tiles_across;  // along the rows of the weight and of x
@@ -77,7 +79,7 @@ struct PackedPlace {
 using PackedTile16 = PackedTile<16, 4>;
 using PackedTile32 = PackedTile<32, 4>;
 using PackedTile64 = PackedTile<64, 1>;
-using PackedTile128 = PackedTile<128, 1>;  // only with Scaled::weights
+using PackedTile128 = PackedTile<128, 1>;  // only with Scaled::rows and weights
 
 __device__ __forceinline__ void advance_ring(int& stage, uint32_t& phase, int stages) {
   if (++stage == stages) stage = 0, phase ^= 1;

@@ -20,7 +20,12 @@ class UnitConsumer {
 
   __device__ __forceinline__ UnitConsumer(typename S::Shared& shared, const unsigned char* stages,
                                           const UnitArguments& g, int warpgroup)
-      : shared_(shared), stages_(stages), g_(g), warpgroup_(warpgroup), thread_(int(threadIdx.x) % 128) {}
+      : shared_(shared),
+        stages_(stages),
+        g_(g),
+        warpgroup_(warpgroup),
+        thread_(int(threadIdx.x) % 128),
+        leader_(threadIdx.x % 32 == 0) {}
 
   // sum = the product of stages [first, end) of a tile. `row` is this thread's first row of the weight.
   __device__ __forceinline__ void multiply(Sums& sum, int row, int first, int end) {
@@ -31,7 +36,7 @@ class UnitConsumer {
     Fragments registers[2];
     RowPair of_sums{0, 0};  // the scales of the sums in acc
     const Terms of_rows = g_.scales.by_rows ? terms_of_rows(row) : Terms{};
-    Barrier* before = nullptr;
+    int before = -1;  // the stage whose products are in flight
     FASTGEMM_NO_UNROLL
     for (int step = first; step < end; ++step) {
       const unsigned char* const stage = stages_ + stage_ * g_.stage_bytes;
@@ -51,6 +56,7 @@ class UnitConsumer {
           if (!kPromotes && i == kBatch && begin == 0) release(before);
           if constexpr (!kReadsAhead) codes.load(i, kBatch);
           convert(a, codes, i, begin, unit, valid, terms);
+          tie_registers(a);  // the compiler does not move the conversion behind the wait
           if (kPromotes && (i == 0 || scaled == Scaled::pairs)) {
             wgmma_wait<0>(acc);
             if (i == 0 && begin == 0) release(before);
@@ -60,7 +66,7 @@ class UnitConsumer {
           multiply_batch(acc, a, x.at(begin / 4 * S::kBoxBytes), i);
         }
       }
-      before = &shared_.ring.empty[stage_];
+      before = stage_;
       advance_ring(stage_, phase_, g_.stages);
     }
     wgmma_wait<0>(acc);
@@ -70,10 +76,10 @@ class UnitConsumer {
 
  private:
   using X = OperandTile<T, Major::k, S::kN>;
-  static constexpr bool kPromotes = scaled != Scaled::weights;
+  static constexpr bool kPromotes = scaled == Scaled::units || scaled == Scaled::pairs;
   // k16 steps of a unit: in a batch, and in the body of a loop. More of them are more code.
-  static constexpr int kBatch = scaled == Scaled::units && S::kN < 64 ? 4 : 2;
-  static constexpr int kUnrolled = scaled == Scaled::units ? 8 : 4;
+  static constexpr bool kLong = S::kN <= 64 && (scaled == Scaled::units || scaled == Scaled::rows);
+  static constexpr int kBatch = kLong && S::kN < 64 ? 4 : 2, kUnrolled = kLong ? 8 : 4;
   // With wide tiles there are no registers for all codes of a unit.
   static constexpr bool kReadsAhead = S::kN < 64;
   static constexpr int kStepBytes = 128 * 16 / kReadSteps<code>;
@@ -132,22 +138,32 @@ class UnitConsumer {
                                           const unsigned char* unit, bool valid, Terms& terms) const {
     FASTGEMM_UNROLL
     for (int j = i; j < i + kBatch; ++j) {
-      const bool may_begin = scaled == Scaled::units ? j == 0 : scaled == Scaled::weights || j % 2 == 0;
-      if (may_begin && !g_.scales.by_rows && ((begin + j) & (g_.scales.steps - 1)) == 0) {
+      if (may_begin_group(j) && !g_.scales.by_rows && ((begin + j) & (g_.scales.steps - 1)) == 0) {
         RowPair scales = g_.scales.scales(unit, thread_, begin + j), zeros{0, 0};
         if constexpr (scaled != Scaled::units) zeros = g_.scales.zeros(unit, thread_, begin + j);
         if (!valid) scales = zeros = {0, 0};  // x is 0 there, and the scale may be infinite
         terms = terms_of(scales, zeros);
       }
       decode_step<T, code>(a[j - i], codes.words(j));
-      if (scaled != Scaled::units && g_.weight.zero == Zero::subtracted)
-        subtract_zeros<T>(a[j - i], terms.subtracted);
-      if (scaled == Scaled::weights && g_.scales_weights) scale(a[j - i], terms);
+      if constexpr (scaled == Scaled::weights) scale(a[j - i], terms);
+      if constexpr (scaled == Scaled::pairs) {
+        if (g_.weight.zero == Zero::subtracted) subtract_zeros<T>(a[j - i], terms.subtracted);
+      }
     }
+    if (scaled == Scaled::rows && g_.weight.zero == Zero::subtracted) {
+      FASTGEMM_UNROLL
+      for (int j = 0; j < kBatch; ++j) subtract_zeros<T>(a[j], terms.subtracted);
+    }
+  }
+  __device__ __forceinline__ static constexpr bool may_begin_group(int step) {
+    return scaled == Scaled::units   ? step == 0
+           : scaled == Scaled::pairs ? step % 2 == 0
+                                     : scaled == Scaled::weights;
   }
 
   // code * scale + zero or (code - zero) * scale, rounded to T.
   __device__ __forceinline__ void scale(uint32_t (&a)[4], const Terms& t) const {
+    if (g_.weight.zero == Zero::subtracted) subtract_zeros<T>(a, t.subtracted);
     if (g_.in_pairs) {
       FASTGEMM_UNROLL
       for (int p = 0; p < 4; ++p) a[p] = multiply_add_pairs<T>(a[p], t.factor[p % 2], t.added[p % 2]);
@@ -173,9 +189,9 @@ class UnitConsumer {
   }
 
   // Releases a stage, if there is one, whose products are complete.
-  __device__ __forceinline__ void release(Barrier* stage) const {
+  __device__ __forceinline__ void release(int stage) const {
     __syncwarp();  // all lanes have read it
-    if (stage && threadIdx.x % 32 == 0) arrive(stage);
+    if (leader_ && stage >= 0) arrive(&shared_.ring.empty[stage]);
   }
 
   __device__ __forceinline__ static void promote(Sums& sum, const Sums& acc, const RowPair& s) {
@@ -187,6 +203,7 @@ class UnitConsumer {
   const unsigned char* stages_;
   const UnitArguments& g_;
   int warpgroup_, thread_;
+  bool leader_;  // this lane arrives at barriers for its warp
   int stage_ = 0;
   uint32_t phase_ = 0;
 };

@@ -14,25 +14,28 @@ struct RowPair {
   float first, second;
 };
 
-// Element i of an array of scales, in a few bit operations; packed::scale_at() is the definition. All threads
-// of a block have the same type.
-__device__ __forceinline__ float read_scale(ScaleType type, const unsigned char* scales, int i) {
+// Elements i and j of an array of scales, in a few bit operations; packed::scale_at() is the definition. All
+// threads of a block have the same type.
+__device__ __forceinline__ RowPair read_scales(ScaleType type, const unsigned char* scales, int i, int j) {
+  const auto each = [&](auto&& read) { return RowPair{read(i), read(j)}; };
   switch (type) {
     case ScaleType::f32:
-      return *reinterpret_cast<const float*>(scales + 4 * i);
+      return each([&](int at) { return reinterpret_cast<const float*>(scales)[at]; });
     case ScaleType::bf16:
-      return widen(*reinterpret_cast<const BFloat16*>(scales + 2 * i));
+      return each([&](int at) { return widen(reinterpret_cast<const BFloat16*>(scales)[at]); });
     case ScaleType::f16:
-      return widen(*reinterpret_cast<const Half*>(scales + 2 * i));
-    case ScaleType::e8m0: {
-      const uint32_t e = scales[i];
-      return __uint_as_float(e == 255 ? 0x7fc00000u : e == 0 ? 1u << 22 : e << 23);
-    }
-    default: {  // the exponent and mantissa of fp16, whose bias is larger by 8
-      const uint32_t x = scales[i];
-      const float value = widen(Half{uint16_t((x & 128) << 8 | (x & 127) << 7)}) * 256.0f;
-      return (x & 127) == 127 ? __uint_as_float(0x7fc00000u) : value;
-    }
+      return each([&](int at) { return widen(reinterpret_cast<const Half*>(scales)[at]); });
+    case ScaleType::e8m0:
+      return each([&](int at) {
+        const uint32_t e = scales[at];
+        return __uint_as_float(e == 255 ? 0x7fc00000u : e == 0 ? 1u << 22 : e << 23);
+      });
+    default:  // the exponent and mantissa of fp16, whose bias is larger by 8
+      return each([&](int at) {
+        const uint32_t x = scales[at];
+        const float value = widen(Half{uint16_t((x & 128) << 8 | (x & 127) << 7)}) * 256.0f;
+        return (x & 127) == 127 ? __uint_as_float(0x7fc00000u) : value;
+      });
   }
 }
 
@@ -59,23 +62,23 @@ struct UnitScales {
                   : steps == 2 ? 1
                                : 0) {}
 
-  // The index of the scale of row r for the group of k16 step `step`, and how far that of row r + 8 is.
-  __device__ __forceinline__ int index(int thread, int step) const {
-    const int group = step >> log_steps;
-    return shared ? group : group * packed::kRows + thread / 32 * 16 + thread % 32 / 4 * 2;
-  }
-  __device__ __forceinline__ int apart() const { return shared ? 0 : 1; }
-
+  // Of the group of k16 step `step`, in this thread's rows.
   __device__ __forceinline__ RowPair scales(const unsigned char* unit, int thread, int step) const {
     const int i = index(thread, step);
-    return {read_scale(type, unit + at, i), read_scale(type, unit + at, i + apart())};
+    return read_scales(type, unit + at, i, i + !shared);
   }
   __device__ __forceinline__ RowPair zeros(const unsigned char* unit, int thread, int step) const {
     if (zero == Zero::none) return {0, 0};
     const int i = index(thread, step);
+    if (zero == Zero::added) return read_scales(type, unit + zeros_at, i, i + !shared);
     const unsigned char* const zeros = unit + zeros_at;
-    if (zero == Zero::added) return {read_scale(type, zeros, i), read_scale(type, zeros, i + apart())};
-    return {float(int8_t(zeros[i])), float(int8_t(zeros[i + apart()]))};
+    return {float(int8_t(zeros[i])), float(int8_t(zeros[i + !shared]))};
+  }
+
+ private:
+  __device__ __forceinline__ int index(int thread, int step) const {
+    const int group = step >> log_steps;
+    return shared ? group : group * packed::kRows + thread / 32 * 16 + thread % 32 / 4 * 2;
   }
 };
 

@@ -10,7 +10,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 // The scales that sums of four rows of the weight are multiplied by at the end.
 __device__ __forceinline__ Vector16<float> scales_at_end(const UnitArguments& g, int row) {
   const float global = g.weight.global ? *g.weight.global : 1.0f;
-  const bool by_rows = g.scales.by_rows && !g.scales_weights;
+  const bool by_rows = g.scaled == Scaled::rows;
   Vector16<float> v;
   FASTGEMM_UNROLL
   for (int e = 0; e < 4; ++e)
