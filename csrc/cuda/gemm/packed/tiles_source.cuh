@@ -48,7 +48,8 @@ struct TileSource {
 
     // Rows beyond the weight are not stored, so any unit will do for them.
     __device__ __forceinline__ void fill(const StageOrigin& from, int begin, int end, bool elected) {
-      const int row = from.x / packed::kRows, apart = row + 1 < w_.row_units ? w_.column_units * w_.unit_bytes : 0;
+      const int row = from.x / packed::kRows,
+                apart = row + 1 < w_.row_units ? w_.column_units * w_.unit_bytes : 0;
       const unsigned char* first = w_.units + (int64_t(row) * w_.column_units + begin / 2) * w_.unit_bytes;
       const int bytes = 2 * (kCodeBytes + w_.scale_bytes + w_.zero_bytes) + Y::kBytes;
       FASTGEMM_NO_UNROLL
@@ -78,7 +79,8 @@ struct TileSource {
       if (w_.scale_bytes > 0)
         load_bytes(tail, unit + w_.scales.at + tail_half * w_.scale_bytes, w_.scale_bytes, full);
       if (w_.zero_bytes > 0)
-        load_bytes(tail + w_.zeros_at, unit + w_.scales.zeros_at + tail_half * w_.zero_bytes, w_.zero_bytes, full);
+        load_bytes(tail + w_.zeros_at, unit + w_.scales.zeros_at + tail_half * w_.zero_bytes, w_.zero_bytes,
+                   full);
     }
 
     unsigned char* stages_;
@@ -118,7 +120,7 @@ struct TileSource {
 
     template <int half, int R>
     __device__ __forceinline__ void multiply_half(float (&sum)[R], int bytes, bool accumulate) {
-      uint32_t (&a)[kHalf][4] = a_[half];
+      uint32_t(&a)[kHalf][4] = a_[half];
       if (bits_of(code) == 8 || half == 0) {
         const auto words = load_vector<Unit>(codes_ + bytes + (bits_of(code) == 8 ? half * 2048 : 0));
         FASTGEMM_UNROLL
@@ -151,10 +153,14 @@ struct TileSource {
       }
       const int i = s.index(thread, step), j = i + s.apart();
       const unsigned char* const zeros = tail + w_.zeros_at;
-      const RowPair by{read_scale(s.type, tail, i) * global_, read_scale(s.type, tail, j) * global_};
+      const auto read = [&](const unsigned char* from) {
+        const RowPair x = read_scales(s.type, from, i, j);
+        return RowPair{x.first * global_, x.second * global_};
+      };
+      const RowPair by = read(tail);
       RowPair zero{0, 0};
       if (s.zero == Zero::added)
-        zero = {read_scale(s.type, zeros, i) * global_, read_scale(s.type, zeros, j) * global_};
+        zero = read(zeros);
       else if (s.zero == Zero::subtracted)  // exact: a difference of small integers, times a scale
         zero = {-float(int8_t(zeros[i])), -float(int8_t(zeros[j]))};
       FASTGEMM_UNROLL

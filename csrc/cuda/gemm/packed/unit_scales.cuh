@@ -62,23 +62,24 @@ struct UnitScales {
                   : steps == 2 ? 1
                                : 0) {}
 
+  // The index of the scale of row r for the group of k16 step `step`, and how far that of row r + 8 is.
+  __device__ __forceinline__ int index(int thread, int step) const {
+    const int group = step >> log_steps;
+    return shared ? group : group * packed::kRows + thread / 32 * 16 + thread % 32 / 4 * 2;
+  }
+  __device__ __forceinline__ int apart() const { return shared ? 0 : 1; }
+
   // Of the group of k16 step `step`, in this thread's rows.
   __device__ __forceinline__ RowPair scales(const unsigned char* unit, int thread, int step) const {
     const int i = index(thread, step);
-    return read_scales(type, unit + at, i, i + !shared);
+    return read_scales(type, unit + at, i, i + apart());
   }
   __device__ __forceinline__ RowPair zeros(const unsigned char* unit, int thread, int step) const {
     if (zero == Zero::none) return {0, 0};
     const int i = index(thread, step);
-    if (zero == Zero::added) return read_scales(type, unit + zeros_at, i, i + !shared);
+    if (zero == Zero::added) return read_scales(type, unit + zeros_at, i, i + apart());
     const unsigned char* const zeros = unit + zeros_at;
-    return {float(int8_t(zeros[i])), float(int8_t(zeros[i + !shared]))};
-  }
-
- private:
-  __device__ __forceinline__ int index(int thread, int step) const {
-    const int group = step >> log_steps;
-    return shared ? group : group * packed::kRows + thread / 32 * 16 + thread % 32 / 4 * 2;
+    return {float(int8_t(zeros[i])), float(int8_t(zeros[i + apart()]))};
   }
 };
 
