@@ -37,7 +37,7 @@ __device__ __forceinline__ int row_of(int i) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads, 3)
     gemm_packed_vectorized_kernel(const __grid_constant__ PackedGemm<T> p, unsigned tiles_n, bool vectors_x,
                                   ResultVectors vectors_out) {
   FASTGEMM_SHARED Tiles<T> tiles;

@@ -29,9 +29,9 @@ template <class S, class T>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     gemm_packed_mma_kernel(const __grid_constant__ MmaArguments<T> g) {
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  MmaCopies<S, T> copies(g, shared->ring[0]);
+  MmaCopies<S, T> copies(g);
   FASTGEMM_NO_UNROLL
-  for (int i = 0; i < S::kStages - 1; ++i) copies.request();
+  for (int i = 0; i < S::kStages - 1; ++i) copies.request(shared->ring[i]);
   MmaProducts<S, T> products(g, *shared);
   int at = 0;
   g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     for (int step = part.first; step < part.end; ++step) {
       wait_async_copies<S::kStages - 2>();
       __syncthreads();  // all may read this stage, and all have read the one before
-      copies.request();
+      copies.request(shared->ring[at == 0 ? S::kStages - 1 : at - 1]);
       products.multiply(shared->ring[at], step);
       at = at == S::kStages - 1 ? 0 : at + 1;
     }
@@ -52,21 +52,23 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
 template <class S>
 ScaleSlices scale_slices(const PackedOperand& b) {
   const PackedWeight& w = b.weight;
-  if (b.by_rows) return {};
+  if (b.by_rows) return {.last_step = -1};
   const int columns = int(std::min<int64_t>(w.group_k, packed::kColumns));
-  const int groups = std::max(S::kColumns / columns, 1), log = std::countr_zero(unsigned(columns));
+  const int groups = std::max(S::kColumns / columns, 1), steps = S::kSteps / groups;
   const int size = size_of(w.scale), zero_size = packed::zero_size(w);
-  if (w.group_n != 1) {
-    const int scales = b.scale_bytes / 16;
-    return {groups, log, scales, scales + packed::unit_zero_bytes(w, b.k) / 16, 0, 0, true};
+  ScaleSlices s{.groups = groups,
+                .group_log = std::countr_zero(unsigned(columns)),
+                .steps_log = std::countr_zero(unsigned(steps)),
+                .last_step = steps - 1,
+                .by_unit = w.group_n != 1};
+  if (s.by_unit) {
+    s.scale_pieces = b.scale_bytes / 16, s.pieces = s.scale_pieces + packed::unit_zero_bytes(w, b.k) / 16;
+  } else {
+    s.scale_pieces = groups * size, s.pieces = groups * (size + zero_size);
+    s.scale_log = std::countr_zero(unsigned(size)),
+    s.zero_log = zero_size ? std::countr_zero(unsigned(zero_size)) : 0;
   }
-  return {groups,
-          log,
-          groups * size,
-          groups * (size + zero_size),
-          size * packed::kRows,
-          zero_size * packed::kRows,
-          false};
+  return s;
 }
 
 // Whole tiles where few blocks are then idle, else equal shares of at least 4 stages.

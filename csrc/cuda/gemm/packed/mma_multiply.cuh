@@ -20,13 +20,7 @@ class MmaProducts {
   using Sums = float[S::kFragments][kTiles][4];
 
   __device__ __forceinline__ MmaProducts(const MmaArguments<T>& g, typename S::Shared& shared)
-      : g_(g),
-        numbers_(shared.of_warp[warp_index()].numbers),
-        x_(0),
-        lane_(int(threadIdx.x) % 32),
-        warp_(warp_index()) {
-    last_step_ = g.slices.groups == 0 ? -1 : S::kSteps / g.slices.groups - 1;
-  }
+      : g_(g), numbers_(shared.of_warp[warp_index()].numbers), x_(0), warp_(warp_index()) {}
 
   __device__ __forceinline__ Sums& sum() {
     if constexpr (kSums)
@@ -37,7 +31,7 @@ class MmaProducts {
 
   // Begins the tile whose first row of the weight is `column`.
   __device__ __forceinline__ void clear(int column) {
-    row_ = column + warp_ % S::kGroupWarps * S::kFragments * 16 + lane_ / 4;
+    column_ = column;
     zero(sum_);
     if constexpr (kSums) zero(scaled_);
     if (g_.slices.groups > 0) return;
@@ -47,9 +41,9 @@ class MmaProducts {
   // Adds the products of a stage, `step` being its index in the tile.
   __device__ __forceinline__ void multiply(const unsigned char* stage, int step) {
     const int k = (step * S::kGroups + warp_ / S::kGroupWarps) * S::kColumns;
-    if (row_ - lane_ / 4 >= g_.n || k >= g_.k) return;  // no codes were copied
+    if (first_row() >= g_.n || k >= g_.k) return;  // no codes were copied
     const unsigned char* const codes =
-        stage + warp_ * S::kFragments * S::kPieces * S::kPieceBytes + lane_ * 16;
+        stage + warp_ * S::kFragments * S::kPieces * S::kPieceBytes + fresh_lane() * 16;
     const unsigned char* const slices = stage + S::kCodeBytes + warp_ * S::kFragments * kSliceBytes;
     const unsigned char* const x = stage + S::kCodeBytes + S::kScaleBytes +
                                    warp_ / S::kGroupWarps * (S::kColumns / 64) * S::template X<T>::kBytes;
@@ -63,7 +57,7 @@ class MmaProducts {
       FASTGEMM_UNROLL
       for (int i = 0; i < kReadSteps<S::kCode>; ++i) {
         const int at = piece * kReadSteps<S::kCode> + i;
-        if (g_.slices.groups > 0 && (at & last_step_) == 0) read_scales(at >> __popc(last_step_));
+        if (g_.slices.groups > 0 && (at & g_.slices.last_step) == 0) read_scales(at >> g_.slices.steps_log);
         uint32_t a[S::kFragments][4];
         FASTGEMM_UNROLL
         for (int f = 0; f < S::kFragments; ++f) {
@@ -72,7 +66,7 @@ class MmaProducts {
         }
         multiply_step(a, x + at / 4 * S::template X<T>::kBytes, at % 4);
         if constexpr (kSums) {
-          if ((at & last_step_) == last_step_) add_scaled();
+          if ((at & g_.slices.last_step) == g_.slices.last_step) add_scaled();
         }
       }
     }
@@ -97,6 +91,8 @@ class MmaProducts {
   }
 
  private:
+  // The first row of the weight that the warp has.
+  __device__ __forceinline__ int first_row() const { return column_ + warp_ % S::kGroupWarps * S::kRows; }
   __device__ __forceinline__ static void zero(Sums& sums) {
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kFragments * kTiles * 4; ++i) (&sums[0][0][0])[i] = 0;
@@ -148,13 +144,13 @@ class MmaProducts {
   __device__ __forceinline__ void read_by_rows() {
     const PackedWeight& w = g_.b.weight;
     __syncwarp();  // the rows before have been stored from this memory
-    const int r = lane_ % 16 / 2 + lane_ % 2 * 8;
+    const int lane = fresh_lane(), r = lane % 16 / 2 + lane % 2 * 8;
     FASTGEMM_NO_UNROLL
     for (int f = 0; f < S::kFragments; ++f) {
-      const int row = row_ - lane_ / 4 + 16 * f + r;
-      if (lane_ >= 16) continue;
-      numbers_.scale[0][f][0][lane_] = row < g_.n ? static_cast<const float*>(w.scales)[row] : 0.0f;
-      if (kZeros) numbers_.scale[1][f][0][lane_] = row < g_.n ? packed::zero_at(w, w.zeros, row) : 0.0f;
+      const int row = first_row() + 16 * f + r;
+      if (lane >= 16) continue;
+      numbers_.scale[0][f][0][lane] = row < g_.n ? static_cast<const float*>(w.scales)[row] : 0.0f;
+      if (kZeros) numbers_.scale[1][f][0][lane] = row < g_.n ? packed::zero_at(w, w.zeros, row) : 0.0f;
     }
     __syncwarp();
     read_scales(0);
@@ -164,10 +160,10 @@ class MmaProducts {
   __device__ __forceinline__ void read_scales(int group) {
     FASTGEMM_UNROLL
     for (int f = 0; f < S::kFragments; ++f) {
-      scale_[f] = load_vector<Vector<float, 2>>(&numbers_.scale[0][f][group][lane_ / 4 * 2]);
+      scale_[f] = load_vector<Vector<float, 2>>(&numbers_.scale[0][f][group][fresh_lane() / 4 * 2]);
       if constexpr (kZeros) {
         if (g_.b.weight.zero != Zero::none)
-          zero_[f] = load_vector<Vector<float, 2>>(&numbers_.scale[1][f][group][lane_ / 4 * 2]);
+          zero_[f] = load_vector<Vector<float, 2>>(&numbers_.scale[1][f][group][fresh_lane() / 4 * 2]);
       }
     }
   }
@@ -200,9 +196,7 @@ class MmaProducts {
   const MmaArguments<T>& g_;
   typename S::Numbers& numbers_;
   FragmentReader<Which::b, typename S::template X<T>> x_;
-  int lane_, warp_, row_ = 0;
-  int last_step_;  // of a group: its steps, a power of 2, minus 1; -1 (a step that is never reached) without
-                   // groups
+  int warp_, column_ = 0;                                        // the first row of the weight in the tile
   Vector<float, 2> scale_[S::kFragments], zero_[S::kFragments];  // of rows r and r + 8
   Sums sum_, scaled_;                                            // scaled_: with Scaling::sums
 };

@@ -78,11 +78,12 @@ struct MmaShape : MmaTile<BM_, BM_ == 128 && scaling_ == Scaling::fragments ? 2 
 
 // How the scales of 16 rows lie in a stage, in pieces of 16 bytes.
 struct ScaleSlices {
-  int groups;                     // of columns in a stage; 0: one scale serves whole rows
-  int group_log;                  // of the columns of a group, of a unit at most
-  int scale_pieces, pieces;       // of scales; of zeros too
-  int scale_stride, zero_stride;  // bytes from group to group in a unit
-  bool by_unit;                   // one scale for all rows of a unit
+  int groups;                // of columns in a stage; 0: one scale serves whole rows
+  int group_log;             // of the columns of a group, of a unit at most
+  int steps_log, last_step;  // of the steps of a group in a stage; their number minus 1, or -1 without groups
+  int scale_pieces, pieces;  // of scales; of zeros too
+  int scale_log, zero_log;   // of their sizes
+  bool by_unit;              // one scale for all rows of a unit
 
   // The first group of a stage that begins at this column of a unit.
   __device__ __forceinline__ int first_group(int column) const { return column >> group_log; }

@@ -6,6 +6,7 @@
 
 #include "core/packed_weight.h"
 #include "cuda/device/pairs.cuh"
+#include "cuda/gemm/packed/unit_scales.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -18,11 +19,13 @@ __device__ __forceinline__ void convert_numbers(float* to, int groups, bool by_u
 }
 __device__ __forceinline__ void convert_scales(float* to, const PackedWeight& w, const unsigned char* scales,
                                                int groups, bool by_unit, int first) {
-  convert_numbers(to, groups, by_unit, first, [&](int i) { return packed::scale_at(w.scale, scales, i); });
+  convert_numbers(to, groups, by_unit, first, [&](int i) { return read_scale(w.scale, scales, i); });
 }
 __device__ __forceinline__ void convert_zeros(float* to, const PackedWeight& w, const unsigned char* zeros,
                                               int groups, bool by_unit, int first) {
-  convert_numbers(to, groups, by_unit, first, [&](int i) { return packed::zero_at(w, zeros, i); });
+  convert_numbers(to, groups, by_unit, first, [&](int i) {
+    return w.zero == Zero::subtracted ? float(int8_t(zeros[i])) : read_scale(w.scale, zeros, i);
+  });
 }
 
 // Whether scales of this type are numbers of T, so that code * scale in T is rounded once.

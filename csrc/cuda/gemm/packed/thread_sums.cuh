@@ -26,16 +26,18 @@ struct ThreadSums {
     }
   }
 
-  // row(i): the row of sum i in the tile.
+  // row(i): the row of sum i in the tile. A loop, so that the code of a store is there once. Registers have
+  // no index: the sums move up.
   template <class T, class Row>
-  __device__ __forceinline__ void store(const Gemm<T>& g, ResultVectors vectors, BlockTile tile,
-                                        Row&& row) const {
+  __device__ __forceinline__ void store(const Gemm<T>& g, ResultVectors vectors, BlockTile tile, Row&& row) {
     const int64_t column = tile.col + place_n() * kN;
     with_stored_type(g.result, [&]<class Out>() {
-      FASTGEMM_UNROLL
+      FASTGEMM_NO_UNROLL
       for (int i = 0; i < kM; ++i) {
         const int valid = tile.row + row(i) < g.m ? inside(g.n, column, kN) : 0;
-        if (valid > 0) store_row_as<Out, kN>(g.result, vectors, tile.row + row(i), column, sum[i], valid);
+        if (valid > 0) store_row_as<Out, kN>(g.result, vectors, tile.row + row(i), column, sum[0], valid);
+        FASTGEMM_UNROLL
+        for (int j = 0; j < (kM - 1) * kN; ++j) sum[j / kN][j % kN] = sum[j / kN + 1][j % kN];
       }
     });
   }

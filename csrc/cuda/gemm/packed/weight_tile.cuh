@@ -8,6 +8,7 @@
 
 #include "cuda/gemm/packed/fragments.cuh"
 #include "cuda/gemm/packed/problem.cuh"
+#include "cuda/gemm/packed/unit_scales.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -46,8 +47,10 @@ struct WeightTile {
       const int64_t index = b.by_rows ? unit.first + r : (first + i / kN) * rows + at % rows;
       float s = 0, z = 0;
       if (!b.by_rows || index < b.n) {
-        s = packed::scale_at(p.scale, unit.scales, index) * global;
-        z = packed::zero_at(p, unit.zeros, index) * (p.zero == Zero::added ? global : 1.0f);
+        s = read_scale(p.scale, unit.scales, int(index)) * global;
+        z = p.zero == Zero::none         ? 0.0f
+            : p.zero == Zero::subtracted ? float(int8_t(unit.zeros[index]))
+                                         : read_scale(p.scale, unit.zeros, int(index)) * global;
       }
       scale[0][i] = s, zero[0][i] = z;
     }
@@ -97,12 +100,14 @@ struct WeightTile {
         const int step = read * kSteps + i, group = step / steps_a_group;
         const auto s = load_vector<Vector<float, 2>>(&scale[group][pair]);
         const auto z = load_vector<Vector<float, 2>>(&zero[group][pair]);
+        const float before[] = {added ? 0.0f : z[0], added ? 0.0f : z[1]};  // subtracted from the number
+        const float after[] = {added ? z[0] : 0.0f, added ? z[1] : 0.0f};   // added to the product
         float x[4][2];
         numbers<code>(x, &words.v[i * kStepWords<code>]);
         FASTGEMM_UNROLL
         for (int j = 0; j < 8; ++j) {
           const int p = j / 2, odd = j % 2, high = p % 2;
-          const float number = added ? x[p][odd] * s[high] + z[high] : (x[p][odd] - z[high]) * s[high];
+          const float number = (x[p][odd] - before[high]) * s[high] + after[high];
           w[(16 * step + lane % 4 * 2 + p / 2 * 8 + odd) * kPitch + row + 8 * high] = number;
         }
       }

@@ -29,8 +29,8 @@ __device__ __forceinline__ void copy_x_stage(unsigned char* to, const PackedRows
   using Tile = XTile<T, BM>;
   constexpr int kUnits = TILES * BM * 8, kEach = kPer16Bytes<T>;
   static_assert(kUnits % THREADS == 0);
-  FASTGEMM_UNROLL
-  for (int i = 0; i < kUnits / THREADS; ++i) {
+  FASTGEMM_NO_UNROLL  // the addresses of all units at once would take too many registers
+      for (int i = 0; i < kUnits / THREADS; ++i) {
     const int unit = i * THREADS + int(threadIdx.x), line = unit / 8 % BM, tile = unit / 8 / BM;
     const int row = row0 + line, column = k0 + tile * Tile::kK + unit % 8 * kEach;
     const int valid = row < m ? max(0, min(k - column, kEach)) : 0;
