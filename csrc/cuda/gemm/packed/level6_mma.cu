@@ -103,21 +103,19 @@ void launch_shape(const PackedGemm<T>& p, const PackedRows<T>& x, Context& conte
 template <Code code, class T>
 void launch_code(const PackedGemm<T>& p, Context& context) {
   const PackedRows<T> x = aligned_x(p.gemm, context);
-  const auto run = [&]<int BM, Scaling scaling>() {
-    launch_shape<MmaShape<code, BM, scaling>>(p, x, context);
-  };
+  const auto run = [&]<int BM, ScalesOn on>() { launch_shape<MmaShape<code, BM, on>>(p, x, context); };
   const bool complete = p.b.weight.zero == Zero::added;
   if constexpr (code ==
                 Code::nf4) {  // its numbers are rounded already, and products with scales would be again
-    if (p.gemm.m > 64) return run.template operator()<128, Scaling::sums>();
+    if (p.gemm.m > 64) return run.template operator()<128, ScalesOn::sums>();
   } else {
     if (p.gemm.m > 64 || (complete && p.gemm.m > 16))
-      return run.template operator()<128, Scaling::fragments>();
-    if (complete) return run.template operator()<16, Scaling::fragments>();
+      return run.template operator()<128, ScalesOn::fragments>();
+    if (complete) return run.template operator()<16, ScalesOn::fragments>();
   }
-  if (p.gemm.m > 32) return run.template operator()<64, Scaling::sums>();
-  if (p.gemm.m > 16) return run.template operator()<32, Scaling::sums>();
-  run.template operator()<16, Scaling::sums>();
+  if (p.gemm.m > 32) return run.template operator()<64, ScalesOn::sums>();
+  if (p.gemm.m > 16) return run.template operator()<32, ScalesOn::sums>();
+  run.template operator()<16, ScalesOn::sums>();
 }
 
 }  // namespace

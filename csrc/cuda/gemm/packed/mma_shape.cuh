@@ -15,7 +15,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 // How scales come into the products: `sums` multiplies the float32 sums of each group, and `fragments` the
 // weights before they are multiplied, which takes no second set of sums and rounds each weight once more.
-enum class Scaling { sums, fragments };
+enum class ScalesOn { sums, fragments };
 
 // What a warp's blocks of 16 rows of a stage may take: scales and zeros. More is rejected (rules.h).
 inline constexpr int kSliceBytes = 256;
@@ -34,16 +34,16 @@ struct MmaTile {
   static constexpr int kSlabPitch = kRows + 4;  // lanes that put a tile of mma use all banks
 };
 
-template <Code code_, int BM_, Scaling scaling_>
-struct MmaShape : MmaTile<BM_, BM_ == 128 && scaling_ == Scaling::fragments ? 2 : 1> {
-  using Tile = MmaTile<BM_, BM_ == 128 && scaling_ == Scaling::fragments ? 2 : 1>;
+template <Code code_, int BM_, ScalesOn scales_on>
+struct MmaShape : MmaTile<BM_, BM_ == 128 && scales_on == ScalesOn::fragments ? 2 : 1> {
+  using Tile = MmaTile<BM_, BM_ == 128 && scales_on == ScalesOn::fragments ? 2 : 1>;
   using Tile::kFragments, Tile::kGroups, Tile::kWarps, Tile::kWide, Tile::BM;
   static constexpr Code kCode = code_;
-  static constexpr Scaling kScaling = scaling_;
+  static constexpr ScalesOn kScalesOn = scales_on;
   // On a multiprocessor. With 128 registers the conversion of nf4 would not fit beside 64 sums.
   static constexpr int kBlocks = kWide || (BM == 64 && kCode == Code::nf4) ? 1 : 2;
   // A stage: pieces of 16 bytes of codes for each lane, steps of 16 columns, columns of one group.
-  static constexpr int kPieces = kFragments == 2 && bits_of(kCode) == 4 ? 1 : 2;
+  static constexpr int kPieces = kWide && bits_of(kCode) == 4 ? 1 : 2;
   static constexpr int kSteps = kPieces * kReadSteps<kCode>, kColumns = 16 * kSteps;
   static constexpr int kStageColumns = kGroups * kColumns;
   static_assert(packed::kColumns % kColumns == 0 && kColumns % 64 == 0);
@@ -61,10 +61,10 @@ struct MmaShape : MmaTile<BM_, BM_ == 128 && scaling_ == Scaling::fragments ? 2 
   template <class T>
   using X = XTile<T, BM>;
 
-  // Scales and zeros of a stage as float32: [zeros][fragment][group][16 rows, those of a thread side by
-  // side].
+  // Scales and zeros of a stage as float32: 16 rows, those of a thread (8 apart) side by side.
   struct Numbers {
-    alignas(16) float scale[2][kFragments][kSteps][16];
+    alignas(16) float scale[kFragments][kSteps][16];
+    alignas(16) float zero[kFragments][kSteps][16];
   };
   struct Shared {
     alignas(1024) unsigned char ring[kStages][kStageBytes];
