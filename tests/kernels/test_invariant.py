@@ -180,6 +180,10 @@ def test_a_patch_and_layers(device):
     fastgemm.nn.convert(layer, invariant=True)
     assert layer.kernel == "invariant"
     assert same_bits(layer(x), whole) and same_bits(layer(x[:, 7]), whole[:, 7])
+    by_function = fastgemm.linear(x, layer.weight, layer.bias, activation="relu", invariant=True)
+    assert take_last_gemm_kernel() == "invariant"
+    alone = fastgemm.linear(x[1, 4], layer.weight, layer.bias, activation="relu", invariant=True)
+    assert same_bits(alone, by_function[1, 4])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=row_id)  # bfloat16 gives float32

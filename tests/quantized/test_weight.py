@@ -47,6 +47,13 @@ def test_copies_pickles_and_files(kind, device):
         assert same(saved(q._ordered(True)), q)
 
 
+def test_processes_share_the_memory_of_a_weight():
+    module = layer()
+    assert not module[0].weight.is_shared()
+    weight = module.share_memory()[0].weight
+    assert weight.is_shared() and all(x.is_shared() for x in weight._inner() if x is not None)
+
+
 @every_device
 def test_facts(device):
     w = torch.randn(70, 200, dtype=torch.bfloat16)

@@ -108,6 +108,18 @@ class Packed(Tensor):
     def _transpose(self) -> Self:
         return self._map(lambda x: x, transposed=not self._transposed)
 
+    def share_memory_(self) -> Self:
+        """Moves the tensors to memory that processes share; torch's own would move a storage, which is not
+        there."""
+        for x in self._inner():
+            if x is not None:
+                x.share_memory_()
+        return self
+
+    def is_shared(self) -> bool:
+        """Whether processes share the memory of the tensors."""
+        return self._codes.is_shared()
+
 
 def has_units(device: torch.device) -> bool:
     return device.type == "cuda"

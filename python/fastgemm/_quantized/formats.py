@@ -6,7 +6,6 @@ numbers that kernels multiply."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -154,18 +153,31 @@ def row_chunks(n: int, k: int, multiple: int = 1) -> Iterator[tuple[int, int]]:
         yield begin, min(n, begin + step)
 
 
-@cache
-def _numbers_of_bytes(code: str) -> tuple[tuple[float, float], ...]:
+_pairs: dict[tuple[str, torch.device], Tensor] = {}
+
+
+def _numbers_of_bytes(code: str, like: Tensor) -> Tensor:
+    """The two numbers of each byte, ``(256, 2)``. They stay on a GPU: CUDA graphs cannot copy them there."""
+    if is_compiling() or type(like) is not Tensor:
+        return torch.tensor(_every_byte(code), dtype=torch.float32, device=like.device)
+    if (code, like.device) not in _pairs:
+        with torch.inference_mode(False):
+            _pairs[code, like.device] = torch.tensor(
+                _every_byte(code), dtype=torch.float32, device=like.device
+            )
+    return _pairs[code, like.device]
+
+
+def _every_byte(code: str) -> list[list[float]]:
     numbers = CODES[code].numbers
-    return tuple((numbers[byte & 15], numbers[byte >> 4]) for byte in range(256))
+    return [[numbers[byte & 15], numbers[byte >> 4]] for byte in range(256)]
 
 
 def decode(codes: Tensor, code: str, k: int) -> Tensor:
     """The numbers, float32 of ``(rows, k)``, of codes in the plain order. The result is a new tensor."""
     if CODES[code].bits == 8:
         return codes.to(torch.float32)
-    # Both codes of a byte at once.
-    pairs = torch.tensor(_numbers_of_bytes(code), dtype=torch.float32, device=codes.device)
+    pairs = _numbers_of_bytes(code, codes)  # both codes of a byte at once
     numbers = pairs.index_select(0, codes.to(torch.int32).flatten())
     return numbers.view(codes.shape[0], 2 * codes.shape[1])[:, :k]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from .checks import LOGICAL
 from .formats import (
@@ -23,11 +21,10 @@ from .formats import (
     of_rows,
     row_chunks,
 )
+from .rounding import INTEGERS, LARGEST_E4M3, grouped, rounded
 from .weight import QuantizedWeight
 
 GRANULARITIES = ("tensor", "channel", "group", "128x128")
-LARGEST_E4M3 = 448.0
-INTEGERS = {"int4": (-8, 7), "int8": (-128, 127)}
 
 
 class _Plan(NamedTuple):
@@ -161,12 +158,12 @@ def _quantized(w: Tensor, plan: _Plan, by: Tensor | None) -> Parts:
     zeros = None if zero is None else torch.empty(packing.groups, dtype=zero, device=device)
     if packing.group_n == 1:  # one pass
         for begin, end in row_chunks(packing.n, packing.k):
-            x = _rows(w, begin, end)
+            x = w[begin:end]
             scale, zero_point = _scales(*_extremes(x, packing.group_k, plan), plan, by)
             scales[begin:end] = scale
             if zeros is not None and zero_point is not None:
                 zeros[begin:end] = zero_point
-            codes[begin:end] = _codes(x, scales[begin:end], zero_point, plan, by)
+            codes[begin:end] = rounded(x, scales[begin:end], zero_point, packing, by)
         return Parts(codes, scales, zeros)
     extremes = _extremes_of_blocks(w, plan)
     scale, zero_point = _scales(*extremes, plan, by)
@@ -176,31 +173,19 @@ def _quantized(w: Tensor, plan: _Plan, by: Tensor | None) -> Parts:
     for begin, end in row_chunks(packing.n, packing.k):
         of = (begin, end, packing.group_n)
         zero_point = None if zeros is None else of_rows(zeros, *of)
-        codes[begin:end] = _codes(_rows(w, begin, end), of_rows(scales, *of), zero_point, plan, by)
+        codes[begin:end] = rounded(w[begin:end], of_rows(scales, *of), zero_point, packing, by)
     return Parts(codes, scales, zeros)
-
-
-def _rows(w: Tensor, begin: int, end: int) -> Tensor:
-    """A copy of rows in float32, which may be overwritten."""
-    return w[begin:end].to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-
-
-def _grouped(x: Tensor, size: int) -> list[Tensor]:
-    """Views of ``(rows, groups, size)``: whole groups, and the last one if it is smaller."""
-    whole = x.shape[1] // size
-    views = [x[:, : whole * size].unflatten(1, (whole, size)), x[:, None, whole * size :]]
-    return [view for view in views if view.shape[1] * view.shape[2]]
 
 
 def _extremes(x: Tensor, size: int, plan: _Plan) -> tuple[Tensor, Tensor]:
     """The smallest and the largest weight of each group; of symmetric codes the second is the largest
     modulus."""
-    groups = _grouped(x, size)
+    groups = grouped(x, size)
     if not groups:
-        empty = x.new_zeros((x.shape[0], blocks(x.shape[1], size)))
+        empty = torch.zeros((x.shape[0], blocks(x.shape[1], size)), device=x.device)
         return empty, empty
     found = [torch.aminmax(group, dim=2) for group in groups]
-    low, high = (torch.cat([pair[i] for pair in found], 1) for i in (0, 1))
+    low, high = (torch.cat([pair[i] for pair in found], 1).float() for i in (0, 1))
     return (low, torch.maximum(-low, high)) if plan.symmetric else (low.clamp(max=0), high.clamp(min=0))
 
 
@@ -210,7 +195,7 @@ def _extremes_of_blocks(w: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
     low, high = (torch.zeros(packing.groups, dtype=torch.float32, device=w.device) for _ in range(2))
     size = packing.group_n
     for begin, end in row_chunks(packing.n, packing.k):
-        small, large = _extremes(w[begin:end].float(), packing.group_k, plan)
+        small, large = _extremes(w[begin:end], packing.group_k, plan)
         rows = torch.arange(begin, end, device=w.device).div_(size, rounding_mode="floor")
         index = rows[:, None].expand_as(small)
         low.scatter_reduce_(0, index, small, "amin")
@@ -247,48 +232,3 @@ def _scales(low: Tensor, high: Tensor, plan: _Plan, by: Tensor | None) -> tuple[
     divisor = scale.float()
     zero = torch.round(lowest - low / torch.where(divisor > 0, divisor, torch.inf))
     return scale, zero.nan_to_num_(0).clamp_(lowest, highest).to(torch.int8)
-
-
-def _codes(x: Tensor, scale: Tensor, zero: Tensor | None, plan: _Plan, by: Tensor | None) -> Tensor:
-    """The codes of rows ``x``, float32, which are overwritten; scales and zero points are those of each row."""
-    packing = plan.packing
-    divisor = scale.float() if by is None else scale.float() * by
-    divisor = torch.where(divisor.isfinite() & (divisor > 0), divisor, torch.inf)  # gives code 0
-    size = min(packing.group_k, max(packing.k, 1))
-    at = 0
-    for group in _grouped(x, size):
-        columns = slice(at, at + group.shape[1])
-        at += group.shape[1]
-        group.div_(divisor[:, columns, None])
-        if zero is not None:
-            group.round_().add_(zero[:, columns, None])
-    x.nan_to_num_(0)
-    if packing.code == "e4m3":
-        return x.clamp_(-LARGEST_E4M3, LARGEST_E4M3).to(torch.float8_e4m3fn)
-    if packing.code in INTEGERS:
-        lowest, highest = INTEGERS[packing.code]
-        x.round_().clamp_(lowest, highest)
-        return x.to(torch.int8) if packing.code == "int8" else _pairs(x.sub_(lowest).to(torch.uint8))
-    bounds = torch.tensor(_bounds(packing.code), dtype=torch.float32, device=x.device)
-    if packing.code == "nf4":
-        return _pairs(torch.bucketize(x, bounds, out_int32=True).to(torch.uint8))
-    sign = (x < 0).to(torch.uint8) << 3
-    return _pairs(torch.bucketize(x.abs_(), bounds, out_int32=True).to(torch.uint8) | sign)
-
-
-@cache
-def _bounds(code: str) -> tuple[float, ...]:
-    """The largest number that each code is nearest to, without the last code. A number in the middle of two
-    becomes the lower one of nf4, and the even one of e2m1."""
-    numbers = torch.tensor(CODES[code].numbers[: 16 if code == "nf4" else 8])
-    middles = (numbers[1:] + numbers[:-1]) / 2
-    if code == "e2m1":
-        middles[1::2] = torch.nextafter(middles[1::2], torch.zeros(3))
-    return tuple(middles.tolist())
-
-
-def _pairs(codes: Tensor) -> Tensor:
-    """Two codes of 4 bits a byte."""
-    if codes.shape[1] % 2:
-        codes = functional.pad(codes, (0, 1))
-    return codes[:, ::2] | codes[:, 1::2] << 4
