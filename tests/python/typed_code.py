@@ -105,6 +105,10 @@ def layers(x: Tensor) -> None:
     assert_type(fastgemm.nn.convert(model, level=2, only=lambda name, layer: bool(name)).width, int)
     assert_type(fastgemm.nn.fuse(model, precision="ieee"), Model)
     assert_type(fastgemm.nn.revert(model), nn.Module)
+    report = fastgemm.nn.quantize(model, "int4", skip=(), group_size=32)
+    assert_type(report, fastgemm.nn.QuantizationReport)
+    for quantized_layer in report:
+        assert_type(quantized_layer, fastgemm.nn.QuantizedLayer)
     layer = fastgemm.nn.Linear(4, 4, bias=False, dtype=torch.float32, activation="relu")
     assert_type(layer(x), Any)  # as for each module of torch
     assert_type(layer.forward(x), Tensor)
@@ -117,6 +121,8 @@ def layers(x: Tensor) -> None:
 def wrong_layers(model: Model) -> None:
     fastgemm.nn.convert(model, fuse=True)  # type: ignore[arg-type]
     fastgemm.nn.convert([model])  # type: ignore[type-var]
+    fastgemm.nn.quantize(model, granularity="row")  # type: ignore[arg-type]
+    fastgemm.nn.load_quantized(model, 3)  # type: ignore[arg-type]
     fastgemm.nn.Linear(4, 4, activation="tanh")  # type: ignore[arg-type]
     fastgemm.nn.Linear4  # type: ignore[attr-defined]  # noqa: B018
 
