@@ -135,6 +135,13 @@ inline const char* beyond_packed_tiles(const GemmProblem& p) {
   if (p.k < 256) return "k is less than 256, the least that blocks share";
   if (w.code == Code::nf4) return "numbers of nf4 would be rounded twice";
   if (w.by_rows(p.k)) return w.zero == Zero::none ? nullptr : "the zeros serve whole rows";
+  const ScaleType own = p.type == DType::f16 ? ScaleType::f16 : ScaleType::bf16;
+  const bool exact = w.scale == own || w.scale == ScaleType::e4m3 ||
+                     (w.scale == ScaleType::e8m0 && own == ScaleType::bf16);
+  if (!exact) return "it multiplies by scales in the type of x, and these are not exact in it";
+  const bool integers = w.code == Code::int4 || w.code == Code::int8;
+  if (w.zero == Zero::added || (w.zero == Zero::subtracted && !integers))
+    return "it subtracts zeros from integer codes only";
   const bool halves = w.group_k < packed::kColumns;
   if (halves && w.group_n != 1) return "it takes groups of several rows only with 128 columns and more";
   const int scales = packed::unit_scale_bytes(w, p.k), zeros = packed::unit_zero_bytes(w, p.k);

@@ -33,12 +33,12 @@ struct PackedShape {
 // Applies what serves a whole row of the weight to a thread's sums of a finished tile: the scale, and a bias.
 template <class Out, class T, int R>
 __device__ __forceinline__ void finish_rows(float (&sum)[R], const TileWeight& w, int n, int row) {
-  const float global = w.weight.global && w.scales.by_rows ? *w.weight.global : 1.0f;
+  const float global = w.weight.global ? *w.weight.global : 1.0f;
   float by[2], bias[2];
   FASTGEMM_UNROLL
   for (int i = 0; i < 2; ++i) {
     const int at = min(row + 8 * i, n - 1);
-    by[i] = w.scales.by_rows ? static_cast<const float*>(w.weight.scales)[at] * global : 1.0f;
+    by[i] = w.scales.by_rows ? static_cast<const float*>(w.weight.scales)[at] * global : global;
     bias[i] = w.bias ? float(widen(static_cast<const Out*>(w.bias)[at])) : 0.0f;
   }
   FASTGEMM_UNROLL
@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
       };
       const auto adjust = [&](auto& sum, const Part& part) {
         const int row = schedule.place(part).row + 16 * warp + fresh_lane() / 4;
-        if (weight.scales.by_rows || weight.bias) finish_rows<Out, T>(sum, weight, g.rows.n, row);
+        if (weight.scales.by_rows || weight.weight.global || weight.bias)
+          finish_rows<Out, T>(sum, weight, g.rows.n, row);
       };
       consume<S, Source, Out, true>(*shared, consumer, maps, schedule, warp, adjust);
     });
@@ -156,7 +157,7 @@ TileWeight tile_weight(const GemmProblem& p, const void* bias) {
   t.zeros_at = (t.scale_bytes + 127) / 128 * 128;
   t.zero_bytes = packed::unit_zero_bytes(w, p.k) / (t.halves ? 2 : 1);
   const bool of_t = w.scale == (std::is_same_v<T, Half> ? ScaleType::f16 : ScaleType::bf16);
-  t.in_pairs = t.scales.by_rows || (of_t && w.zero == Zero::none && !w.global && !t.scales.shared);
+  t.direct = of_t && !t.scales.shared;
   t.bias = bias;
   return t;
 }

@@ -4,8 +4,9 @@
 //
 //   [ codes of 64 rows | codes of the next 64 | their scales and zeros, twice kTailBytes | 64 columns of Y ]
 //
-// A weight is rounded to T once, as dequantizing it would. So sums need no registers beside those of the
-// tile, which can be 256 columns wide, and each code is converted for 256 products.
+// Zeros are subtracted from codes, and scales multiply the differences, both in T: the first is exact, so a
+// weight is rounded to T once, as dequantizing it would. So sums need no registers beside those of the tile,
+// which can be 256 columns wide, and each code is converted for 256 products.
 #pragma once
 
 #include "cuda/gemm/packed/fragments.cuh"
@@ -22,7 +23,7 @@ struct TileWeight {
   int unit_bytes, row_units, column_units;
   int scale_bytes, zero_bytes, zeros_at;  // of half a unit
   bool halves;                            // each half of a unit has groups of its own
-  bool in_pairs;                          // scales are numbers of T, and there are no zeros
+  bool direct;                  // scales have the type of x, one for each row
   const void* bias;  // one number a row of the weight, of the type of the result; may be null
 
   // What the scales and zeros of half a unit may take. packed_tiles rejects weights with more (rules.h).
@@ -100,7 +101,6 @@ struct TileSource {
         : w_(w),
           codes_(stage + warp / 4 * kCodeBytes + int(threadIdx.x) % 128 * 16),
           tail_(stage + kTailsAt + warp / 4 * TileWeight::kTailBytes),
-          global_(w.weight.global ? *w.weight.global : 1.0f),
           y_(Y::descriptor(stage + kXBytes)) {}
 
     template <int R, class Meanwhile, class Done>
@@ -126,11 +126,15 @@ struct TileSource {
         FASTGEMM_UNROLL
         for (int i = 0; i < 4; ++i) words_[i] = words[i];
       }
+      Pairs pairs;
+      if (!w_.scales.by_rows) pairs = read_pairs(tail_ + bytes, half * kHalf);
       FASTGEMM_UNROLL
       for (int i = 0; i < kHalf; ++i) {
         constexpr int kFirst = bits_of(code) == 4 ? half * kHalf : 0;
         decode_step<T, code>(a[i], words_ + (kFirst + i) * kStepWords<code>);
-        scale(a[i], tail_ + bytes, half * kHalf + i);
+        if (w_.scales.by_rows) continue;
+        if (i > 0 && w_.scales.log_steps == 0) pairs = read_pairs(tail_ + bytes, half * kHalf + i);
+        scale(a[i], pairs);
       }
       wgmma_fence(sum, a[0], a[1]);
       FASTGEMM_UNROLL
@@ -139,42 +143,35 @@ struct TileSource {
       wgmma_commit();
     }
 
-    // Applies the scales and zeros of k16 step `step` of the stage.
-    __device__ __forceinline__ void scale(uint32_t (&a)[4], const unsigned char* tail, int step) const {
-      const UnitScales& s = w_.scales;
-      const int thread = int(threadIdx.x) % 128;
-      if (w_.in_pairs) {
-        if (s.by_rows) return;
-        const auto two = load_vector<uint32_t>(tail + 2 * s.index(thread, step));
-        const uint32_t first = __byte_perm(two, 0, 0x1010), second = __byte_perm(two, 0, 0x3232);
+    // The scales and zeros of this thread's rows for k16 step `step` of the stage, each twice in a register.
+    struct Pairs {
+      uint32_t scale[2], zero[2];
+    };
+    __device__ __forceinline__ Pairs read_pairs(const unsigned char* tail, int step) const {
+      const int i = w_.scales.index(int(threadIdx.x) % 128, step);
+      Pairs pairs;
+      if (w_.direct) {
+        const auto two = load_vector<uint32_t>(tail + 2 * i);
+        pairs.scale[0] = __byte_perm(two, 0, 0x1010), pairs.scale[1] = __byte_perm(two, 0, 0x3232);
+      } else {
+        const RowPair by = read_scales(w_.scales.type, tail, i, i + w_.scales.apart());
+        pairs.scale[0] = pair_of<T>(by.first), pairs.scale[1] = pair_of<T>(by.second);
+      }
+      if (w_.zero_bytes > 0) {
         FASTGEMM_UNROLL
-        for (int p = 0; p < 4; ++p) a[p] = multiply_pairs<T>(a[p], p % 2 ? second : first);
-        return;
+        for (int row = 0; row < 2; ++row)
+          pairs.zero[row] = pair_of<T>(float(int8_t(tail[w_.zeros_at + i + row * w_.scales.apart()])));
       }
-      const int i = s.index(thread, step), j = i + s.apart();
-      const unsigned char* const zeros = tail + w_.zeros_at;
-      const auto read = [&](const unsigned char* from) {
-        const RowPair x = read_scales(s.type, from, i, j);
-        return RowPair{x.first * global_, x.second * global_};
-      };
-      const RowPair by = read(tail);
-      RowPair zero{0, 0};
-      if (s.zero == Zero::added)
-        zero = read(zeros);
-      else if (s.zero == Zero::subtracted)  // exact: a difference of small integers, times a scale
-        zero = {-float(int8_t(zeros[i])), -float(int8_t(zeros[j]))};
+      return pairs;
+    }
+    __device__ __forceinline__ void scale(uint32_t (&a)[4], const Pairs& pairs) const {
+      if (w_.zero_bytes > 0) subtract_zeros<T>(a, pairs.zero);
       FASTGEMM_UNROLL
-      for (int p = 0; p < 4; ++p) {
-        const float b = p % 2 ? by.second : by.first, z = p % 2 ? zero.second : zero.first;
-        const float low = low_of<T>(a[p]), high = high_of<T>(a[p]);
-        a[p] = s.zero == Zero::added ? round_pair<T>(fmaf(low, b, z), fmaf(high, b, z))
-                                     : round_pair<T>((low + z) * b, (high + z) * b);
-      }
+      for (int p = 0; p < 4; ++p) a[p] = multiply_pairs<T>(a[p], pairs.scale[p % 2]);
     }
 
     const TileWeight& w_;
     const unsigned char *codes_, *tail_;
-    float global_;
     MatrixDescriptor y_;
     uint32_t words_[4];
     uint32_t a_[2][kHalf][4];
