@@ -136,7 +136,7 @@ inline const char* beyond_packed_tiles(const GemmProblem& p) {
   if (w.code == Code::nf4) return "numbers of nf4 would be rounded twice";
   if (w.by_rows(p.k)) return w.zero == Zero::none ? nullptr : "the zeros serve whole rows";
   const ScaleType own = p.type == DType::f16 ? ScaleType::f16 : ScaleType::bf16;
-  const bool exact = w.scale == own || w.scale == ScaleType::e4m3 ||
+  const bool exact = (w.scale == own && w.group_n == 1) || w.scale == ScaleType::e4m3 ||
                      (w.scale == ScaleType::e8m0 && own == ScaleType::bf16);
   if (!exact) return "it multiplies by scales in the type of x, and these are not exact in it";
   const bool integers = w.code == Code::int4 || w.code == Code::int8;

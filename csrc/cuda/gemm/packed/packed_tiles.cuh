@@ -12,7 +12,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 template <int N, int SOURCE_BYTES>
 struct PackedShape {
   static constexpr bool kLower = false, kMirrors = false;
-  static constexpr int kHeldBoxes = N == 128 ? 4 : 2;
+  static constexpr int kHeldBoxes = N == 128 ? 4 : 0;
   static constexpr int kM = 128, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
     body.template operator()<T>();
   };
   if (warp < S::kConsumerWarps) {
-    claim_registers<224>();
+    claim_registers<232>();
     grid_dependency_wait();
     const auto schedule = parts();
     with_result([&]<class Out>() {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
     });
     return;
   }
-  release_registers<56>();
+  release_registers<40>();
   grid_dependency_wait();
   if (warp == S::kConsumerWarps) {
     const auto producer = [&] {

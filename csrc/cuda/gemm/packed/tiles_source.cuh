@@ -154,8 +154,9 @@ struct TileSource {
         const auto two = load_vector<uint32_t>(tail + 2 * i);
         pairs.scale[0] = __byte_perm(two, 0, 0x1010), pairs.scale[1] = __byte_perm(two, 0, 0x3232);
       } else {
-        const RowPair by = read_scales(w_.scales.type, tail, i, i + w_.scales.apart());
-        pairs.scale[0] = pair_of<T>(by.first), pairs.scale[1] = pair_of<T>(by.second);
+        FASTGEMM_UNROLL
+        for (int row = 0; row < 2; ++row)
+          pairs.scale[row] = pair_of_byte(tail[i + row * w_.scales.apart()]);
       }
       if (w_.zero_bytes > 0) {
         FASTGEMM_UNROLL
@@ -163,6 +164,12 @@ struct TileSource {
           pairs.zero[row] = pair_of<T>(float(int8_t(tail[w_.zeros_at + i + row * w_.scales.apart()])));
       }
       return pairs;
+    }
+    // A scale of 8 bits, e4m3 or e8m0, which is exact in T.
+    __device__ __forceinline__ uint32_t pair_of_byte(uint32_t x) const {
+      if (w_.scales.type == ScaleType::e8m0) return (x == 255 ? 0x7fc0u : x == 0 ? 0x40u : x << 7) * 0x10001u;
+      const float value = widen(Half{uint16_t((x & 128) << 8 | (x & 127) << 7)}) * 256.0f;
+      return (x & 127) == 127 ? 0x7fff7fffu : pair_of<T>(value);
     }
     __device__ __forceinline__ void scale(uint32_t (&a)[4], const Pairs& pairs) const {
       if (w_.zero_bytes > 0) subtract_zeros<T>(a, pairs.zero);
