@@ -40,7 +40,9 @@ inline const char* beyond_packed_wgmma(const GemmProblem& p) {
   if (p.m > kMostRows)
     return "x has more than 256 rows: then converting codes takes longer than reading them";
   const double stages = double((p.n + 63) / 64) * double((p.k + 127) / 128) * 4;
-  return stages >= 1 << 30 ? "it counts the units in 32 bits" : beyond_units(p);
+  if (stages >= 1 << 30) return "it counts the units in 32 bits";
+  return reinterpret_cast<uintptr_t>(p.b.data) % 16 != 0 ? "the codes do not begin at a multiple of 16 bytes"
+                                                         : beyond_units(p);
 }
 
 // packed_mma: a stage has room for 256 bytes of scales and zeros of 16 rows, and has 128 columns of 4-bit

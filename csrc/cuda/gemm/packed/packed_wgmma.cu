@@ -35,6 +35,7 @@ constexpr int kAddThreads = 256;
 template <class S, class T>
 __global__ void __launch_bounds__(kAddThreads)
     packed_add_kernel(const __grid_constant__ UnitGemm<T> g, int blocks) {
+#if FASTGEMM_SM90A
   constexpr int kVectors = S::kRows / 4;
   const int tile = int(blockIdx.x) / blocks, i = int(blockIdx.x) % blocks * kAddThreads + int(threadIdx.x);
   const int row = i % kVectors * 4, column = i / kVectors, begin = tile * g.shares.steps;
@@ -57,6 +58,7 @@ __global__ void __launch_bounds__(kAddThreads)
     return here;
   });
   store_results<true>(g, weight_row, x_row, sum);
+#endif
 }
 
 // Whether blocks should compute whole tiles, by the stages that the busiest one reads. A block that reads

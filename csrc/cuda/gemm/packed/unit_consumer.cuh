@@ -112,13 +112,14 @@ class UnitConsumer {
   };
 
   __device__ __forceinline__ uint32_t term(float x) const {
-    return g_.in_pairs ? pair_of<T>(x) : __float_as_uint(x);
+    return g_.in_pairs ? round_pair<T>(x, x) : __float_as_uint(x);
   }
   __device__ __forceinline__ Terms terms_of(const RowPair& scales, const RowPair& zeros) const {
     Terms t;
     if constexpr (kPromotes) t.scales = scales;
     if (g_.weight.zero == Zero::subtracted)
-      t.subtracted[0] = pair_of<T>(zeros.first), t.subtracted[1] = pair_of<T>(zeros.second);
+      t.subtracted[0] = round_pair<T>(zeros.first, zeros.first),
+      t.subtracted[1] = round_pair<T>(zeros.second, zeros.second);
     if constexpr (scaled == Scaled::weights) {
       t.factor[0] = term(scales.first), t.factor[1] = term(scales.second);
       if (g_.weight.zero == Zero::added) t.added[0] = term(zeros.first), t.added[1] = term(zeros.second);

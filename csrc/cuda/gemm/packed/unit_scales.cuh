@@ -14,34 +14,66 @@ struct RowPair {
   float first, second;
 };
 
-// Elements i and j of an array of scales, in a few bit operations; packed::scale_at() is the definition. All
-// threads of a block have the same type.
-__device__ __forceinline__ RowPair read_scales(ScaleType type, const unsigned char* scales, int i, int j) {
-  const auto each = [&](auto&& read) { return RowPair{read(i), read(j)}; };
-  switch (type) {
-    case ScaleType::f32:
-      return each([&](int at) { return reinterpret_cast<const float*>(scales)[at]; });
-    case ScaleType::bf16:
-      return each([&](int at) { return widen(reinterpret_cast<const BFloat16*>(scales)[at]); });
-    case ScaleType::f16:
-      return each([&](int at) { return widen(reinterpret_cast<const Half*>(scales)[at]); });
-    case ScaleType::e8m0:
-      return each([&](int at) {
-        const uint32_t e = scales[at];
-        return __uint_as_float(e == 255 ? 0x7fc00000u : e == 0 ? 1u << 22 : e << 23);
-      });
-    default:  // the exponent and mantissa of fp16, whose bias is larger by 8
-      return each([&](int at) {
-        const uint32_t x = scales[at];
-        const float value = widen(Half{uint16_t((x & 128) << 8 | (x & 127) << 7)}) * 256.0f;
-        return (x & 127) == 127 ? __uint_as_float(0x7fc00000u) : value;
-      });
+// How the bits of a scale become a float32, without a branch: packed::scale_at() is the definition. Sign and
+// magnitude move to their places; a factor corrects the bias of the exponent, and so subnormal numbers, too.
+struct ScaleBits {
+  int log_bytes;
+  uint32_t magnitude, sign;  // masks
+  int shift, sign_shift;
+  float factor;
+  uint32_t special, special_bits;  // from this magnitude on: infinite or NaN, by these bits
+  uint32_t least;                  // the bits of the smallest number
+
+  ScaleBits() = default;
+  explicit ScaleBits(ScaleType type) {
+    constexpr uint32_t kNone = 0xffffffffu, kInfinite = 0x7f800000, kNaN = 0x7fc00000;
+    switch (type) {
+      case ScaleType::bf16:
+        *this = {1, 0x7fff, 0x8000, 16, 16, 1.0f, kNone, 0, 0};
+        break;
+      case ScaleType::f16:
+        *this = {1, 0x7fff, 0x8000, 13, 16, 0x1p112f, 0x7c00, kInfinite, 0};
+        break;
+      case ScaleType::e8m0:
+        *this = {0, 0xff, 0, 23, 0, 1.0f, 0xff, kNaN, 1u << 22};  // 0 is 2^-127
+        break;
+      case ScaleType::e4m3:
+        *this = {0, 0x7f, 0x80, 20, 24, 0x1p120f, 0x7f, kNaN, 0};
+        break;
+      default:
+        *this = {2, 0x7fffffff, 0x80000000u, 0, 0, 1.0f, kNone, 0, 0};
+    }
   }
+
+ private:
+  constexpr ScaleBits(int log_bytes, uint32_t magnitude, uint32_t sign, int shift, int sign_shift,
+                      float factor, uint32_t special, uint32_t special_bits, uint32_t least)
+      : log_bytes(log_bytes),
+        magnitude(magnitude),
+        sign(sign),
+        shift(shift),
+        sign_shift(sign_shift),
+        factor(factor),
+        special(special),
+        special_bits(special_bits),
+        least(least) {}
+};
+
+// Element i of an array of scales in a unit, which begins at a multiple of 4 bytes.
+__device__ __forceinline__ float read_scale(const ScaleBits& f, const unsigned char* scales, int i) {
+  const int byte = i << f.log_bytes;
+  const uint32_t x = load_vector<uint32_t>(scales + (byte & ~3)) >> (byte & 3) * 8, m = x & f.magnitude;
+  const uint32_t bits = max(m << f.shift, f.least) | (x & f.sign) << f.sign_shift;
+  return m >= f.special ? __uint_as_float(bits | f.special_bits) : __uint_as_float(bits) * f.factor;
+}
+__device__ __forceinline__ RowPair read_scales(const ScaleBits& f, const unsigned char* scales, int i,
+                                               int j) {
+  return {read_scale(f, scales, i), read_scale(f, scales, j)};
 }
 
 // Where scales and zeros lie in a unit. Made on the host.
 struct UnitScales {
-  ScaleType type;
+  ScaleBits format;
   Zero zero;
   bool by_rows;          // none are in the unit
   bool shared;           // one scale for all rows of the unit
@@ -50,7 +82,7 @@ struct UnitScales {
 
   UnitScales() = default;
   UnitScales(const PackedWeight& w, int64_t k)
-      : type(w.scale),
+      : format(w.scale),
         zero(w.zero),
         by_rows(w.by_rows(k)),
         shared(w.group_n != 1),
@@ -72,12 +104,12 @@ struct UnitScales {
   // Of the group of k16 step `step`, in this thread's rows.
   __device__ __forceinline__ RowPair scales(const unsigned char* unit, int thread, int step) const {
     const int i = index(thread, step);
-    return read_scales(type, unit + at, i, i + apart());
+    return read_scales(format, unit + at, i, i + apart());
   }
   __device__ __forceinline__ RowPair zeros(const unsigned char* unit, int thread, int step) const {
     if (zero == Zero::none) return {0, 0};
     const int i = index(thread, step);
-    if (zero == Zero::added) return read_scales(type, unit + zeros_at, i, i + apart());
+    if (zero == Zero::added) return read_scales(format, unit + zeros_at, i, i + apart());
     const unsigned char* const zeros = unit + zeros_at;
     return {float(int8_t(zeros[i])), float(int8_t(zeros[i + apart()]))};
   }
