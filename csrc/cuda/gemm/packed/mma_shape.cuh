@@ -40,8 +40,8 @@ struct MmaShape : MmaTile<BM_, BM_ == 128 && scales_on == ScalesOn::fragments ? 
   using Tile::kFragments, Tile::kGroups, Tile::kWarps, Tile::kWide, Tile::BM;
   static constexpr Code kCode = code_;
   static constexpr ScalesOn kScalesOn = scales_on;
-  // On a multiprocessor. With 128 registers the conversion of nf4 would not fit beside 64 sums.
-  static constexpr int kBlocks = kWide || (BM == 64 && kCode == Code::nf4) ? 1 : 2;
+  // On a multiprocessor. With 128 registers the conversions of nf4 and e4m3 do not fit beside 64 sums.
+  static constexpr int kBlocks = kWide || (BM == 64 && (kCode == Code::nf4 || kCode == Code::e4m3)) ? 1 : 2;
   // A stage: pieces of 16 bytes of codes for each lane, steps of 16 columns, columns of one group.
   static constexpr int kPieces = kWide && bits_of(kCode) == 4 ? 1 : 2;
   static constexpr int kSteps = kPieces * kReadSteps<kCode>, kColumns = 16 * kSteps;

@@ -71,6 +71,10 @@ __device__ __forceinline__ RowPair read_scales(const ScaleBits& f, const unsigne
   return {read_scale(f, scales, i), read_scale(f, scales, j)};
 }
 
+__device__ __forceinline__ float read_scale(ScaleType type, const unsigned char* scales, int i) {
+  return read_scales(type, scales, i, i).first;
+}
+
 // Where scales and zeros lie in a unit. Made on the host.
 struct UnitScales {
   ScaleBits format;
