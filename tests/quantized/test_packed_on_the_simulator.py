@@ -1,0 +1,135 @@
+"""Tests the rungs of packed weights and packed_mma on the simulator, with all its checks: codes, scales and zero
+points of all kinds, every tile, and the ways in which blocks share the work."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import pytest
+import torch
+from fastgemm._introspect import take_last_gemm_kernel
+from reference import needs_simulator, simulated_launches
+from test_packed_wgmma_on_the_simulator import (
+    BF16,
+    F16,
+    F32,
+    KINDS,
+    ROWS,
+    Weight,
+    assert_near,
+    expected,
+    kind_id,
+    weight,
+)
+from torch import Tensor
+
+pytestmark = needs_simulator
+
+RUNGS = ["packed_naive", "packed_tiled", "packed_thread_tile", "packed_vectorized", "packed_cp_async"]
+
+
+def multiply(
+    x: Tensor, w: Weight, bias: Tensor | None = None, residual: Tensor | None = None, **options: object
+):
+    p = w.packing
+    return torch.ops.fastgemm.quantized_linear(
+        *(x, *w.parts, w.by, bias, residual),
+        **{"n": p.n, "code": p.code, "scale": p.scale, "zero": p.zero, "units": True},
+        **{"group_n": p.group_n, "group_k": p.group_k, **options},
+    )
+
+
+# Rungs of ordinary multiply-adds round no weight. All kinds and types for each rung, but not all pairs of them.
+@pytest.mark.parametrize("level", range(1, 6))
+def test_rungs(level):
+    with simulated_launches(count=False):
+        for kind, dtype in zip(KINDS, cycle([F32, BF16, F16]), strict=False):
+            w = weight(70, 200, *kind, whole=kind[0] == "e2m1")
+            w = w._replace(exact=True)
+            x = torch.randn(9, 201)[:, 1:].to(dtype)
+            result = multiply(x, w, level=level)
+            assert take_last_gemm_kernel() == RUNGS[level - 1]
+            assert_near(result, x, w)
+
+
+@pytest.mark.parametrize("level", range(1, 6))
+def test_layers_of_rungs(level):
+    """Rows and columns that end within a tile; bias, residual and activation; a result of float32."""
+    w = weight(130, 72, "int4", "bf16", (1, 32), "subtracted")
+    x, bias, residual = (torch.randn(*shape).to(F16) for shape in ((67, 72), (130,), (67, 130)))
+    product = expected(x, w)
+    with simulated_launches(count=False):
+        assert_near(multiply(x, w, bias, level=level), x, w, reference=product + bias.double())
+        relu = (product + bias.double()).relu() + residual.double()
+        assert_near(multiply(x, w, bias, residual, activation="relu", level=level), x, w, reference=relu)
+        assert_near(multiply(x, w, level=level, out_dtype=F32), x, w)
+
+
+# Whether scales and zeros of a stage fit: the others are refused.
+MMA_KINDS = [kind for kind in KINDS if kind[0] != "nf4" or kind[3] != "added"]
+
+
+@pytest.mark.parametrize("kind, dtype", zip(MMA_KINDS, cycle([BF16, F16]), strict=False), ids=kind_id)
+def test_packed_mma(kind, dtype):
+    """Each code in each tile: 16, 32, 64 and 128 rows of x."""
+    code, _, group, zero = kind
+    w = weight(130, 392, *kind, whole=code == "e2m1")
+    with simulated_launches(multiprocessors=2, capability=80, count=False):
+        for m in (5, 20, 40, 66):
+            x = torch.randn(m, 392).to(dtype)
+            result = multiply(x, w, impl="packed_mma")
+            assert take_last_gemm_kernel() == "packed_mma"
+            on_fragments = zero == "added" or (m > 64 and group[1] != ROWS)
+            assert_near(result, x, w, of_weights=on_fragments)
+
+
+# m, n, k, multiprocessors: one row and column; fewer stages than multiprocessors; several tiles for a block; tiles that
+# many blocks share; tiles of both ways, with ends within a tile.
+SHAPES = [
+    (1, 1, 1, 3),
+    (3, 577, 17, 2),
+    (16, 200, 1100, 3),
+    (17, 330, 528, 1),
+    (40, 270, 390, 7),
+    (130, 300, 260, 5),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
+def test_shapes_of_packed_mma(shape):
+    m, n, k, multiprocessors = shape
+    w = weight(n, k, "int4", "bf16", (1, 32), "subtracted")
+    everywhere = torch.randn(m + 1, k + 3).to(BF16)
+    bias = torch.randn(n).to(BF16)
+    with simulated_launches(multiprocessors=multiprocessors, capability=80, count=False):
+        for x in (everywhere[:m, :k], everywhere[1:, 3:], everywhere[:1, :k].expand(m, k)):
+            first, again = (multiply(x, w, bias, impl="packed_mma") for _ in range(2))
+            assert torch.equal(first, again)
+            assert_near(first, x, w, of_weights=m > 64, reference=expected(x, w) + bias.double())
+
+
+def test_what_packed_mma_refuses():
+    x = torch.randn(3, 256).to(BF16)
+    refused = {
+        "subtracts zeros from integer codes only": ("e2m1", "f32", (1, 64), "subtracted"),
+        "rounded twice": ("nf4", "f32", (1, 64), "added"),
+        "more than 256 bytes": ("int4", "f32", (1, 16), "none"),
+    }
+    with simulated_launches(capability=80, count=False):
+        for why, kind in refused.items():
+            with pytest.raises(NotImplementedError, match=why):
+                multiply(x, weight(64, 256, *kind), impl="packed_mma")
+        with pytest.raises(NotImplementedError, match="packed weights only"):
+            torch.ops.fastgemm.linear(x, torch.randn(64, 256).to(BF16), impl="packed_mma")
+
+
+def test_infinities_and_nan():
+    """They stay in their rows of x and of the weight, also beside zero points."""
+    w = weight(70, 300, "int4", "bf16", (1, 128), "added")
+    x = torch.randn(4, 300).to(BF16)
+    x[1, 5], x[2, 299] = torch.inf, torch.nan
+    with simulated_launches(multiprocessors=2, capability=80, count=False):
+        result = multiply(x, w, impl="packed_mma")
+    assert not result[1].isfinite().any() and result[2].isnan().all()
+    assert torch.equal(result[1].isnan(), (w.numbers[:, 5] == 0))
+    assert_near(result[::3], x[::3], w, of_weights=True)
