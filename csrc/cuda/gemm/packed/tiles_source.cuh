@@ -23,7 +23,7 @@ struct TileWeight {
   int unit_bytes, row_units, column_units;
   int scale_bytes, zero_bytes, zeros_at;  // of half a unit
   bool halves;                            // each half of a unit has groups of its own
-  bool direct;                  // scales have the type of x, one for each row
+  bool direct;                            // scales have the type of x, one for each row
   const void* bias;  // one number a row of the weight, of the type of the result; may be null
 
   // What the scales and zeros of half a unit may take. packed_tiles rejects weights with more (rules.h).
@@ -155,8 +155,7 @@ struct TileSource {
         pairs.scale[0] = __byte_perm(two, 0, 0x1010), pairs.scale[1] = __byte_perm(two, 0, 0x3232);
       } else {
         FASTGEMM_UNROLL
-        for (int row = 0; row < 2; ++row)
-          pairs.scale[row] = pair_of_byte(tail[i + row * w_.scales.apart()]);
+        for (int row = 0; row < 2; ++row) pairs.scale[row] = pair_of_byte(tail[i + row * w_.scales.apart()]);
       }
       if (w_.zero_bytes > 0) {
         FASTGEMM_UNROLL
@@ -167,7 +166,8 @@ struct TileSource {
     }
     // A scale of 8 bits, e4m3 or e8m0, which is exact in T.
     __device__ __forceinline__ uint32_t pair_of_byte(uint32_t x) const {
-      if (w_.scales.type == ScaleType::e8m0) return (x == 255 ? 0x7fc0u : x == 0 ? 0x40u : x << 7) * 0x10001u;
+      if (w_.weight.scale == ScaleType::e8m0)
+        return (x == 255 ? 0x7fc0u : x == 0 ? 0x40u : x << 7) * 0x10001u;
       const float value = widen(Half{uint16_t((x & 128) << 8 | (x & 127) << 7)}) * 256.0f;
       return (x & 127) == 127 ? 0x7fff7fffu : pair_of<T>(value);
     }

@@ -25,7 +25,7 @@ struct ScaleBits {
   uint32_t least;                  // the bits of the smallest number
 
   ScaleBits() = default;
-  explicit ScaleBits(ScaleType type) {
+  __host__ __device__ explicit ScaleBits(ScaleType type) {
     constexpr uint32_t kNone = 0xffffffffu, kInfinite = 0x7f800000, kNaN = 0x7fc00000;
     switch (type) {
       case ScaleType::bf16:
@@ -46,8 +46,9 @@ struct ScaleBits {
   }
 
  private:
-  constexpr ScaleBits(int log_bytes, uint32_t magnitude, uint32_t sign, int shift, int sign_shift,
-                      float factor, uint32_t special, uint32_t special_bits, uint32_t least)
+  __host__ __device__ constexpr ScaleBits(int log_bytes, uint32_t magnitude, uint32_t sign, int shift,
+                                          int sign_shift, float factor, uint32_t special,
+                                          uint32_t special_bits, uint32_t least)
       : log_bytes(log_bytes),
         magnitude(magnitude),
         sign(sign),
@@ -71,8 +72,25 @@ __device__ __forceinline__ RowPair read_scales(const ScaleBits& f, const unsigne
   return {read_scale(f, scales, i), read_scale(f, scales, j)};
 }
 
+// The same with a branch, for kernels in which the masks above would take too many registers.
 __device__ __forceinline__ float read_scale(ScaleType type, const unsigned char* scales, int i) {
-  return read_scales(type, scales, i, i).first;
+  switch (type) {
+    case ScaleType::f32:
+      return load_vector<float>(scales + 4 * i);
+    case ScaleType::bf16:
+      return widen(BFloat16{load_vector<uint16_t>(scales + 2 * i)});
+    case ScaleType::f16:
+      return widen(Half{load_vector<uint16_t>(scales + 2 * i)});
+    case ScaleType::e8m0: {
+      const uint32_t e = scales[i];
+      return __uint_as_float(e == 255 ? 0x7fc00000u : e == 0 ? 1u << 22 : e << 23);
+    }
+    default: {  // the exponent and mantissa of fp16, whose bias is larger by 8
+      const uint32_t x = scales[i];
+      const float value = widen(Half{uint16_t((x & 128) << 8 | (x & 127) << 7)}) * 256.0f;
+      return (x & 127) == 127 ? __uint_as_float(0x7fc00000u) : value;
+    }
+  }
 }
 
 // Where scales and zeros lie in a unit. Made on the host.
