@@ -162,7 +162,7 @@ def test_layers(m, multiprocessors):
     assert_near(wide, x, w)
 
 
-# Kinds that no other invariant row takes: scales of rows, of pairs of steps, of weights.
+# Kinds whose scales serve rows, pairs of steps, and single weights.
 @pytest.mark.parametrize("kind", [KINDS[5], KINDS[8], KINDS[11]], ids=kind_id)
 def test_invariant(kind):
     code, scale, group, zero = kind

@@ -169,35 +169,12 @@ void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>
                                   context)(g, int(blocks));
 }
 
-// Rows [first, first + count) of a product.
-template <class T>
-Gemm<T> some_rows(Gemm<T> g, int64_t first, int64_t count) {
-  g.m = count;
-  g.a.data += first * g.a.row_stride;
-  g.result.out = static_cast<char*>(g.result.out) + first * g.result.row_stride * g.result.out_bytes();
-  g.result.c = static_cast<const char*>(g.result.c) + first * g.result.c_row_stride * g.result.out_bytes();
-  return g;
-}
-
 template <class T>
 void gemm_units(const Gemm<T>& g, const GemmProblem& p, Context& context) {
-  BoxOperand<T> x = rows_of_x(g, context);
+  const BoxOperand<T> x = rows_of_x(g, context);
   if (g.m <= 16) return launch_tiles<PackedTile16>(g, p, x, context);
   if (g.m <= 32) return launch_tiles<PackedTile32>(g, p, x, context);
-  if (!p.invariant)
-    return g.m <= 64 ? launch_tiles<PackedTile64>(g, p, x, context)
-                     : launch_tiles<PackedTile128>(g, p, x, context);
-  // Tiles of up to 32 rows of x divide k in the same way.
-  const T* const data = x.data;
-  for (int64_t first = 0; first < g.m; first += 32) {
-    const Gemm<T> rows = some_rows(g, first, std::min<int64_t>(32, g.m - first));
-    GemmProblem q = p;
-    if (q.epilogue.bias)
-      q.epilogue.bias = static_cast<const char*>(q.epilogue.bias) +
-                        first * q.epilogue.bias_row_stride * g.result.out_bytes();
-    x.data = data + first * x.row_stride, x.side = rows.m;
-    launch_tiles<PackedTile32>(rows, q, x, context);
-  }
+  g.m <= 64 ? launch_tiles<PackedTile64>(g, p, x, context) : launch_tiles<PackedTile128>(g, p, x, context);
 }
 
 }  // namespace

@@ -75,6 +75,9 @@ struct Box {
     for (int i = 0; i < kPieces; ++i) {
       if constexpr (kPerRegister == 2) {
         store_matrices<4, transposed>(box + offset_of_rows(i), bits[i]);
+      } else if constexpr (kInWords) {
+        FASTGEMM_UNROLL
+        for (int j = 0; j < 4; ++j) store_vector(box + offset_of_word(i, j), bits[i][j]);
       } else {
         FASTGEMM_UNROLL
         for (int j = 0; j < 2; ++j)
@@ -88,6 +91,9 @@ struct Box {
     for (int i = 0; i < kPieces; ++i) {
       if constexpr (kPerRegister == 2) {
         load_matrices<4, transposed>(bits[i], box + offset_of_rows(i));
+      } else if constexpr (kInWords) {
+        FASTGEMM_UNROLL
+        for (int j = 0; j < 4; ++j) bits[i][j] = load_vector<uint32_t>(box + offset_of_word(i, j));
       } else {
         FASTGEMM_UNROLL
         for (int j = 0; j < 2; ++j) {
@@ -99,6 +105,12 @@ struct Box {
   }
 
  private:
+  // Rows 8 apart are no neighbours in a row of C^T, so their words are stored one by one.
+  static constexpr bool kInWords = kPerRegister == 1 && transposed && std::is_same_v<Rows, InOrder>;
+  __device__ __forceinline__ static uint32_t offset_of_word(int i, int j) {
+    const int lane = fresh_lane();
+    return offset_of(lane % 4 * 2 * 64 + lane / 4 * 4, (8 * i + j % 2) * 64 + j / 2 * 8 * 4);
+  }
   // The offset of this lane's row in the four 8 x 8 matrices of piece i.
   __device__ __forceinline__ static uint32_t offset_of_rows(int i) {
     const int lane = fresh_lane();
