@@ -137,10 +137,20 @@ class AmxEngine {
   // Packs the same k-step of all strips before the next k-step.
   static void pack_b(const Problem& p, Range columns, Range k, Unit* packed) {
     const int64_t strip = Traits::panel_units_b(k.size());
+    if (p.packed) return pack_weight(p, columns, k, packed, strip);
     for (int64_t kk = k.begin; kk < k.end; kk += Traits::kGroup, packed += Traits::panel_units_b(1))
       for (int64_t j = columns.begin; j < columns.end; j += NR)
         Traits::pack_b(packed + (j - columns.begin) / NR * strip, p.b + kk * p.b_rs + j * p.b_cs, p.b_cs,
                        p.b_rs, p.n - j, min<int64_t>(Traits::kGroup, k.end - kk));
+  }
+
+  static void pack_weight(const Problem& p, Range columns, Range k, Unit* packed, int64_t strip) {
+    for (int64_t j = columns.begin; j < columns.end; j += NR, packed += strip)
+      with_pieces<NR>(p, j, k.begin, k.end,
+                      [&](int64_t at, int64_t size, const Element* b, int64_t b_cs, int64_t b_rs) {
+                        Unit* panel = packed + Traits::panel_units_b(at - k.begin);
+                        Traits::pack_b(panel, b, b_cs, b_rs, p.n - j, size);
+                      });
   }
 
   bool strips(const Problem& p, const Block& block, const Scratch& memory, Context& ctx) const {

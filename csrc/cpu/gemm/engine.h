@@ -41,6 +41,7 @@
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/pack.h"
 #include "cpu/gemm/parallel.h"
+#include "cpu/gemm/weight_pieces.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 
@@ -72,6 +73,7 @@ struct Product {
   Scale<Acc> alpha, beta;
   // For complex operands: whether to multiply their conjugates.
   bool conjugates_a = false, conjugates_b = false;
+  const PackedWeight* packed = nullptr;  // if given, b points to its codes (weight_pieces.h)
 };
 
 // With fewer multiply-adds, starting threads costs more time than they save.
@@ -212,7 +214,11 @@ class Engine {
         if (part > 0 && k.size() <= 0) continue;  // the first part always sets the sums of columns
         const int64_t j = columns.begin + i % panels * NR;
         UnitB* panel = packed + i * b_panel_stride() + part / Traits::kGroup * NR;
-        Traits::pack_b(panel, p.b + k.begin * p.b_rs + j * p.b_cs, p.b_cs, p.b_rs, p.n - j, k.size());
+        with_pieces<NR>(p, j, k.begin, k.end,
+                        [&](int64_t at, int64_t size, const Element* b, int64_t b_cs, int64_t b_rs) {
+                          Traits::pack_b(panel + (at - k.begin) / Traits::kGroup * NR, b, b_cs, b_rs, p.n - j,
+                                         size);
+                        });
         if constexpr (kIsComplex<Element>) {
           if (p.conjugates_b) Traits::template conjugate<NR>(panel, k.size());
         }

@@ -14,16 +14,28 @@ namespace {
 // these sums are added. The error is then as small as that of the blocked kernels.
 constexpr int64_t kSummands = 256;
 
-template <class T>
-Accumulator<T> dot(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t k) {
+// b(kk) is element kk of the column of B.
+template <class T, class Column>
+Accumulator<T> dot(const T* a, int64_t a_stride, int64_t k, Column&& b) {
   Accumulator<T> total = 0;
   for (int64_t k0 = 0; k0 < k; k0 += kSummands) {
     Accumulator<T> sum = 0;
-    for (int64_t kk = k0; kk < min(k, k0 + kSummands); ++kk)
-      sum += widen(a[kk * a_stride]) * widen(b[kk * b_stride]);
+    for (int64_t kk = k0; kk < min(k, k0 + kSummands); ++kk) sum += widen(a[kk * a_stride]) * b(kk);
     total += sum;
   }
   return total;
+}
+
+// Row i of A times column j of B. A packed weight is decoded where it is read: its code, scale and zero.
+template <class T>
+Accumulator<T> element(const GemmProblem& p, const T* a, const T* b, int64_t j) {
+  if constexpr (std::is_same_v<Accumulator<T>, float>) {
+    if (p.packed.is_given())
+      return dot(a, p.a.col_stride, p.k,
+                 [&](int64_t kk) { return packed::weight_at(p.packed, b, p.k, j, kk); });
+  }
+  b += j * p.b.col_stride;
+  return dot(a, p.a.col_stride, p.k, [&](int64_t kk) { return widen(b[kk * p.b.row_stride]); });
 }
 
 // Returns false if the call must stop.
@@ -39,8 +51,7 @@ bool naive(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
   for (int64_t i = 0; i < p.m; ++i) {
     if (pace.due(p.n * p.k) && stopped(ctx)) return false;
     for (int64_t j = 0; j < p.n; ++j) {
-      Acc x =
-          alpha * dot(a + i * p.a.row_stride, p.a.col_stride, b + j * p.b.col_stride, p.b.row_stride, p.k);
+      Acc x = alpha * element(p, a + i * p.a.row_stride, b, j);
       if constexpr (!std::is_integral_v<Acc>) {
         if (e.bias)
           x += widen(static_cast<const Out*>(e.bias)[i * e.bias_row_stride + j * e.bias_col_stride]);

@@ -9,6 +9,7 @@
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/parallel.h"
+#include "cpu/gemm/weight_pieces.h"
 
 namespace fastgemm::scalar {
 namespace {
@@ -29,6 +30,24 @@ void multiply_block(const T* a, const ConstMatrix& av, const T* b, const ConstMa
   }
 }
 
+// A block of B where it lies in memory. A block of a packed weight becomes numbers in `numbers`, column by
+// column.
+template <class T>
+struct BlockOfB {
+  T numbers[kTakesWeights<T> ? BN * BK : 1];
+  const T* data;
+  ConstMatrix view;
+
+  BlockOfB(const GemmProblem& p, const T* b, int64_t j, int64_t cols, int64_t k, int64_t depth)
+      : data(b + k * p.b.row_stride + j * p.b.col_stride), view(p.b) {
+    if constexpr (kTakesWeights<T>) {
+      if (!p.packed.is_given()) return;
+      dequantize({&p.packed, b, p.k, j, cols, k, depth, kWeightType<T>, numbers, BK});
+      data = numbers, view.row_stride = 1, view.col_stride = BK;
+    }
+  }
+};
+
 // Returns false if the call must stop.
 template <class T, class Out>
 bool blocked(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
@@ -41,10 +60,12 @@ bool blocked(const GemmProblem& p, int64_t batch, Context& ctx, Pace& pace) {
       const int64_t rows = min(BM, p.m - i), cols = min(BN, p.n - j);
       if (pace.due(rows * cols * p.k) && stopped(ctx)) return false;
       Acc tile[BM][BN] = {};
-      for (int64_t kk = 0; kk < p.k; kk += BK)
-        multiply_block(a + i * p.a.row_stride + kk * p.a.col_stride, p.a,
-                       b + kk * p.b.row_stride + j * p.b.col_stride, p.b, rows, cols, min(BK, p.k - kk),
-                       tile);
+      for (int64_t kk = 0; kk < p.k; kk += BK) {
+        const int64_t depth = min(BK, p.k - kk);
+        const BlockOfB<T> block(p, b, j, cols, kk, depth);
+        multiply_block(a + i * p.a.row_stride + kk * p.a.col_stride, p.a, block.data, block.view, rows, cols,
+                       depth, tile);
+      }
       store_tile(&tile[0][0], BN, rows, cols, scalar_of<Acc>(p.alpha), scalar_of<Acc>(p.beta), o.at(i, j));
     }
   }

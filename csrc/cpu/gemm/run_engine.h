@@ -23,6 +23,7 @@ Product<Traits, Out> product_of(const GemmProblem& p, int64_t batch) {
   q.o = output_of<Out>(p, batch);
   q.alpha = scalar_of<Scale<Acc>>(p.alpha), q.beta = scalar_of<Scale<Acc>>(p.beta);
   q.conjugates_a = p.conjugates_a, q.conjugates_b = p.conjugates_b;
+  q.packed = p.packed.is_given() ? &p.packed : nullptr;
   return q;
 }
 
@@ -111,7 +112,9 @@ template <class Traits, class Out>
 void run_routes(const GemmProblem& p, Context& ctx) {
   const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
   // The five loops divide k into blocks that depend on k alone. The choice of the other routes depends on m.
-  if (p.invariant) return run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, threads);
+  // These also read B in place, and packed weights are numbers only in packed panels.
+  if (p.invariant || p.packed.is_given())
+    return run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, threads);
   if constexpr (!kIsComplex<typename Traits::Element>) {
     if (run_few_rows<typename Traits::Element, Out>(p, ctx, threads)) return;
   }
