@@ -1,12 +1,15 @@
 // Tests packed weights of 4 and 8 bits on a CPU: that blocks of them become the numbers that
-// packed::weight_at() gives, bit by bit and in every instruction set. Codes, scales and zeros end at a guard
-// page. FASTGEMM_CPU_ISA selects the instruction set.
+// packed::weight_at() gives, bit by bit and in every instruction set, and every row of the kernel table
+// against sums in double. Codes, scales, zeros and x end at a guard page. FASTGEMM_CPU_ISA selects the
+// instruction set.
+#include <array>
 #include <cstdio>
 #include <random>
 #include <string>
 
 #include "core/cpu_features.h"
 #include "core/dequantize.h"
+#include "core/table.h"
 #include "cpu/gemm/element.h"
 #include "cpu/gemm/packed_block.h"
 #include "support.h"
@@ -30,7 +33,7 @@ struct Weight {
   std::string text;
 
   Weight(Code code, ScaleType scale, Zero zero, int64_t n, int64_t k, int64_t group_n, int64_t group_k,
-         std::mt19937& random)
+         std::mt19937& random, bool moderate = false)
       : n(n),
         k(k),
         codes(size_t(n * (bits_of(code) == 4 ? (k + 1) / 2 : k)), true),
@@ -48,11 +51,27 @@ struct Weight {
     fill(codes, size_t(n * (bits_of(code) == 4 ? (k + 1) / 2 : k)), code == Code::e4m3);
     fill(scales, size_t(count * size_of(scale)), false);
     fill(zeros, size_t(count * (zero == Zero::added ? size_of(scale) : 1)), false);
+    if (moderate) {
+      fill_moderate(scale, scales, count);
+      if (zero == Zero::added) fill_moderate(scale, zeros, count);
+    }
     packed = {code, scale, zero, false, group_n, group_k, scales.data(), zeros.data()};
     if (random() % 2) packed.global = &global;
     text = "code " + std::to_string(int(code)) + ", scale " + std::to_string(int(scale)) + ", zero " +
            std::to_string(int(zero)) + ", n " + std::to_string(n) + ", k " + std::to_string(k) + ", groups " +
            std::to_string(group_n) + " x " + std::to_string(group_k);
+  }
+  // Numbers from 1/4 to 4: the byte that decides the exponent is set.
+  static void fill_moderate(ScaleType type, const Guarded& memory, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      std::byte& top = memory.data()[(i + 1) * size_of(type) - 1];
+      const unsigned low = unsigned(top);
+      const unsigned bits = type == ScaleType::f32 || type == ScaleType::bf16 ? 0x3e + low % 3
+                            : type == ScaleType::f16                          ? 0x34 + low % 16
+                            : type == ScaleType::e8m0                         ? 125 + low % 5
+                                                                              : 0x28 + low % 32;
+      top = std::byte(bits);
+    }
   }
   static int64_t groups(int64_t n, int64_t k, int64_t group_n, int64_t group_k) {
     return packed::blocks(n, group_n) * packed::blocks(k, group_k);
@@ -101,6 +120,41 @@ void check_pass(const Weight& w, DType type) {
            w.text + ": the pass differs");
 }
 
+// A row of the table, with m rows of x; scales and zeros are finite.
+void check_row(const Kernel& kernel, DType type, const Weight& w, int64_t m, std::mt19937& random) {
+  const test::Layout at_end{false, int64_t(random() % 3), 0, true, 1};
+  test::Block a(type, 1, m, w.k, at_end), out(type, 1, m, w.n, at_end), bias(type, 1, 1, w.n, at_end);
+  a.randomize(random), bias.randomize(random);
+  GemmProblem p;
+  p.type = p.out_type = type, p.m = m, p.n = w.n, p.k = w.k;
+  p.a = a.read_only(), p.out = out.view();
+  p.b = {w.codes.data(), 1, w.k, 0};
+  p.packed = w.packed;
+  p.epilogue = {Activation::relu, true, bias.read_only().data, 0, 1};
+  if (kernel.rejects && kernel.rejects(p)) return;
+  test::ThreadContext context(random() % 2 ? 3 : 1);
+  kernel.gemm(p, context);
+  // Rounding of the weights, of the result and of the sums.
+  const double unit = type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-23;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < w.n; ++j) {
+      double sum = bias.number(0, 0, j), size = std::fabs(sum);
+      for (int64_t k = 0; k < w.k; ++k) {
+        const double x = a.number(0, i, k) * packed::weight_at(w.packed, w.codes.data(), w.k, j, k);
+        sum += x, size += std::fabs(x);
+      }
+      if (type == DType::f16 && std::fabs(sum) > 6e4) continue;  // about its largest number
+      const double error = std::fabs(out.number(0, i, j) - std::max(sum, 0.0));
+      if (error <= size * (2 * unit + double(w.k) * 0x1p-24) + 1e-4 * unit) continue;
+      return expect(false, std::string(kernel.name) + ", type " + std::to_string(int(type)) + ", m " +
+                               std::to_string(m) + ", " + w.text + ": (" + std::to_string(i) + ", " +
+                               std::to_string(j) + ") is " + std::to_string(out.number(0, i, j)) + ", not " +
+                               std::to_string(std::max(sum, 0.0)));
+    }
+  }
+  expect(out.gaps_untouched(), std::string(kernel.name) + ": wrote between the rows");
+}
+
 }  // namespace
 }  // namespace fastgemm
 
@@ -123,7 +177,25 @@ int main() {
           check_pass(w, DType::bf16);
           ++weights;
         }
-  std::printf("%d packed weights on %s, seed %u: %d wrong\n", weights, cpu_features().list().c_str(), seed,
-              failures);
+  int rows = 0;
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.device != Device::cpu || kernel.op != Op::gemm || kernel.why_unavailable()) continue;
+    for (const Code code : {Code::int4, Code::nf4, Code::e2m1, Code::int8, Code::e4m3}) {
+      if (!(kernel.codes & codes(code)) || kernel.name == "dequantized") continue;
+      for (const auto& [n, k, group_n, group_k] : sizes) {
+        const auto any = [&](auto... x) { return std::array{x...}[random() % sizeof...(x)]; };
+        const ScaleType scale =
+            any(ScaleType::f32, ScaleType::bf16, ScaleType::f16, ScaleType::e8m0, ScaleType::e4m3);
+        const Zero zero = any(Zero::none, Zero::subtracted, Zero::added);
+        const Weight w(code, scale, zero, n, k, group_n, group_k, random, true);
+        for (const DType type : {DType::f32, DType::bf16, DType::f16})
+          for (const int64_t m : {int64_t{1}, int64_t(1 + random() % 20), int64_t{k < 200 ? 130 : 7}})
+            if (contains(kernel.dtypes, type)) check_row(kernel, type, w, m, random);
+      }
+      ++rows;
+    }
+  }
+  std::printf("%d rows and codes, %d packed weights on %s, seed %u: %d wrong\n", rows, weights,
+              cpu_features().list().c_str(), seed, failures);
   return failures ? 1 : 0;
 }

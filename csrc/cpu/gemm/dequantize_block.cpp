@@ -8,83 +8,12 @@
 // This file is compiled without fused multiply-adds (-ffp-contract=off): all instruction sets compute the
 // same bits as packed::weight_of().
 #include "cpu/gemm/levels.h"
-#include "cpu/gemm/simd.h"
+#include "cpu/gemm/weight_vectors.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
-using V = Vector<float>;
-using Bits = Vector<uint32_t>;
-constexpr int N = kLanes<float>;
-
-// e4m3 has 7 for an exponent of 0, float32 has 127. Subnormal numbers are computed without subnormal floats,
-// which the processor may be set to take as zero: as 1 + m / 8 in the binade of 2^-6, less 2^-6.
-FASTGEMM_INLINE V e4m3_to_float(Bits bytes) {
-  const Bits magnitude = bytes & 0x7fu, sign = (bytes & 0x80u) << 24, shifted = magnitude << 20;
-  const V normal = (V)(shifted + (120u << 23)), subnormal = (V)(shifted + (121u << 23)) - 0x1p-6f;
-  const Bits x = magnitude < 8u ? (Bits)subnormal : (Bits)normal;
-  return (V)((magnitude == 0x7fu ? x | 0x7fc00000u : x) | sign);
-}
-FASTGEMM_INLINE V e8m0_to_float(Bits bytes) {
-  const Bits x = bytes == 0u ? broadcast<Bits>(0x00400000u) : bytes << 23;
-  return (V)(bytes == 255u ? broadcast<Bits>(0x7fc00000u) : x);
-}
-
-template <class T, class Convert>
-FASTGEMM_INLINE void convert_all(const T* from, int64_t count, float* to, Convert&& convert) {
-  int64_t i = 0;
-  for (; i + N <= count; i += N) store(to + i, convert(from + i));
-  if (i == count) return;
-  T rest[N] = {};
-  float numbers[N];
-  for (int64_t j = i; j < count; ++j) rest[j - i] = from[j];
-  store(numbers, convert(rest));
-  for (int64_t j = i; j < count; ++j) to[j] = numbers[j - i];
-}
-
-// Scales, or zeros of their type, as float32.
-void read_numbers(ScaleType type, const void* numbers, int64_t first, int64_t count, float* to) {
-  const auto* bytes = static_cast<const uint8_t*>(numbers) + first * size_of(type);
-  switch (type) {
-    case ScaleType::f32:
-      __builtin_memcpy(to, bytes, count * sizeof(float));
-      return;
-    case ScaleType::bf16:
-      return convert_all(reinterpret_cast<const BFloat16*>(bytes), count, to,
-                         [](const BFloat16* p) { return load_widened(p); });
-    case ScaleType::f16:
-      return convert_all(reinterpret_cast<const Half*>(bytes), count, to,
-                         [](const Half* p) { return load_widened(p); });
-    case ScaleType::e8m0:
-      return convert_all(bytes, count, to,
-                         [](const uint8_t* p) { return e8m0_to_float(load_extended<uint32_t>(p)); });
-    case ScaleType::e4m3:
-      return convert_all(bytes, count, to,
-                         [](const uint8_t* p) { return e4m3_to_float(load_extended<uint32_t>(p)); });
-    default:
-      for (int64_t i = 0; i < count; ++i) to[i] = 1.0f;
-  }
-}
-void read_zeros(const PackedWeight& w, int64_t first, int64_t count, float* to) {
-  if (w.zero == Zero::added) return read_numbers(w.scale, w.zeros, first, count, to);
-  for (int64_t i = 0; i < count; ++i)
-    to[i] = w.zero == Zero::none ? 0.0f : static_cast<const int8_t*>(w.zeros)[first + i];
-}
-
-// What makes weights of the codes of a group.
-struct Group {
-  Zero mode;
-  float scale, zero;
-  const float* global;
-
-  template <class X>
-  FASTGEMM_INLINE X weight_of(X code) const {
-    const X x = mode == Zero::added        ? code * scale + zero
-                : mode == Zero::subtracted ? (code - zero) * scale
-                                           : code * scale;
-    return global ? x * *global : x;
-  }
-};
+using namespace weights;
 
 // The 16 weights of a group of 4-bit codes, as a table.
 template <class T>
@@ -170,12 +99,6 @@ FASTGEMM_INLINE void convert4(const uint8_t* codes, const float* numbers, const 
   for (; k < end; ++k) *to++ = one(k);
 }
 
-template <bool kFloating>
-FASTGEMM_INLINE V load_codes(const uint8_t* p) {
-  if constexpr (kFloating) return e4m3_to_float(load_extended<uint32_t>(p));
-  return __builtin_convertvector((Vector<int32_t>)load_extended<int32_t>(reinterpret_cast<const int8_t*>(p)),
-                                 V);
-}
 template <bool kFloating, class T>
 FASTGEMM_INLINE void convert8(const uint8_t* codes, const Group& group, int64_t k, int64_t end, T* to) {
   for (; k + N <= end; k += N, to += N)
@@ -188,22 +111,6 @@ FASTGEMM_INLINE void convert8(const uint8_t* codes, const Group& group, int64_t 
   for (int64_t i = k; i < end; ++i) *to++ = weights[i - k];
 }
 
-// The numbers of the formats of 4 bits.
-struct Tables {
-  alignas(64) float of[3][16];
-  Tables() {
-    for (unsigned i = 0; i < 16; ++i) {
-      of[0][i] = packed::decode(Code::int4, i);
-      of[1][i] = packed::decode(Code::nf4, i);
-      of[2][i] = packed::decode(Code::e2m1, i);
-    }
-  }
-};
-const float* numbers_of(Code code) {
-  static const Tables tables;
-  return tables.of[static_cast<int>(code) - static_cast<int>(Code::int4)];
-}
-
 template <class T, Code code>
 void convert_rows(const PackedBlock& b) {
   constexpr bool four = bits_of(code) == 4;
@@ -212,17 +119,20 @@ void convert_rows(const PackedBlock& b) {
   const int64_t group_k = min(w.group_k, b.k_size), groups = ceil_div(b.k_size, group_k);
   const int64_t pitch = four ? ceil_div(b.k_size, 2) : b.k_size, end = b.first_k + b.depth;
   const float* numbers = four ? numbers_of(w.code) : nullptr;
+  const int64_t first_group = b.first_k / group_k, end_group = ceil_div(end, group_k);
   float scales[kMost], zeros[kMost];
   for (int64_t row = 0; row < b.rows; ++row) {
-    const int64_t n = b.first_n + row;
+    const int64_t n = b.first_n + row, of_row = (w.group_n == 1 ? n : n / w.group_n) * groups;
     const uint8_t* codes = static_cast<const uint8_t*>(b.codes) + n * pitch;
     T* to = static_cast<T*>(b.to) + row * b.ld;
-    int64_t k = b.first_k, group = k / group_k;
-    while (k < end) {
-      const int64_t count = min(kMost, ceil_div(end, group_k) - group),
-                    first = n / w.group_n * groups + group;
-      read_numbers(w.scale, w.scales, first, count, scales);
-      if (w.zero != Zero::none) read_zeros(w, first, count, zeros);
+    // Engines read short pieces of many rows, and then the next pieces of these rows.
+    for (int64_t i = 0; i < min<int64_t>(b.depth, 1024) * bits_of(code) / 8; i += 64)
+      __builtin_prefetch(codes + end * bits_of(code) / 8 + i, 0, 2);
+    int64_t k = b.first_k;
+    for (int64_t group = first_group; group < end_group; group += kMost) {
+      const int64_t count = min(kMost, end_group - group);
+      read_numbers(w.scale, w.scales, of_row + group, count, scales);
+      if (w.zero != Zero::none) read_zeros(w, of_row + group, count, zeros);
       for (int64_t i = 0; i < count; ++i) {
         const int64_t next = min(end, (group + i + 1) * group_k);
         const Group g{w.zero, scales[i], w.zero == Zero::none ? 0.0f : zeros[i], w.global};
@@ -233,7 +143,6 @@ void convert_rows(const PackedBlock& b) {
         to += next - k;
         k = next;
       }
-      group += count;
     }
   }
 }

@@ -9,6 +9,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # They need AVX-512 too, for packing and for the epilogue.
   set(dot_base -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512)
   fastgemm_add_dot_kernel(csrc/cpu/gemm/level6_dot_bf16.cpp dot_bf16 ${dot_base} -mavx512bf16)
+  fastgemm_add_dot_kernel(csrc/cpu/gemm/level6_streamed_bf16.cpp streamed_bf16 ${dot_base} -mavx512bf16)
   fastgemm_add_dot_kernel(csrc/cpu/gemm/level6_dot_int8.cpp dot_int8 ${dot_base} -mavx512vnni)
   fastgemm_add_dot_kernel(csrc/cpu/gemm/level6_amx.cpp amx ${dot_base} -mavx512bf16 -mprfchw -mamx-tile -mamx-bf16 -mamx-int8)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")

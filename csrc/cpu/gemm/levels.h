@@ -6,11 +6,12 @@
 #include "core/epilogue_pass.h"
 #include "cpu/gemm/packed_block.h"
 
-#define FASTGEMM_CPU_GEMM_ENTRIES                            \
-  void gemm_simd(const GemmProblem& p, Context& ctx);        \
-  void gemm_microkernel(const GemmProblem& p, Context& ctx); \
-  void gemm_pipelined(const GemmProblem& p, Context& ctx);   \
-  void epilogue_pass(const EpiloguePass& f, Context& ctx);   \
+#define FASTGEMM_CPU_GEMM_ENTRIES                                 \
+  void gemm_simd(const GemmProblem& p, Context& ctx);             \
+  void gemm_microkernel(const GemmProblem& p, Context& ctx);      \
+  void gemm_pipelined(const GemmProblem& p, Context& ctx);        \
+  void gemm_streamed_weights(const GemmProblem& p, Context& ctx); \
+  void epilogue_pass(const EpiloguePass& f, Context& ctx);        \
   void dequantize_block(const PackedBlock& block);
 
 namespace fastgemm {
@@ -32,6 +33,7 @@ FASTGEMM_CPU_GEMM_ENTRIES
 }
 
 void gemm_dot_bf16(const GemmProblem& p, Context& ctx);
+void gemm_streamed_bf16(const GemmProblem& p, Context& ctx);
 void gemm_dot_int8(const GemmProblem& p, Context& ctx);
 void gemm_amx_bf16(const GemmProblem& p, Context& ctx);
 void gemm_amx_int8(const GemmProblem& p, Context& ctx);

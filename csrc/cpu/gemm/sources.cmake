@@ -6,6 +6,7 @@ set(FASTGEMM_CPU_GEMM_ISA
     csrc/cpu/gemm/level4_simd.cpp
     csrc/cpu/gemm/level5_microkernel.cpp
     csrc/cpu/gemm/level6_pipelined.cpp
+    csrc/cpu/gemm/level6_streamed_weights.cpp
     csrc/cpu/gemm/dequantize_block.cpp
     csrc/cpu/gemm/epilogue_pass.cpp)
 # All instruction sets round each product and each sum of a weight, as packed::weight_of() does in code without fma.
@@ -21,5 +22,6 @@ set(FASTGEMM_CPU_GEMM_PLAIN
     csrc/cpu/gemm/predict/library.cpp
     csrc/cpu/gemm/predict/points.cpp
     csrc/cpu/gemm/predict/predict.cpp
+    csrc/cpu/gemm/predict/weights.cpp
     csrc/cpu/gemm/table.cpp)
 include(csrc/cpu/gemm/dot.cmake)

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "cpu/gemm/predict/weights.h"
+
 namespace fastgemm::cpu_predict {
 namespace {
 
@@ -90,6 +92,7 @@ class Counter {
         cpu_(cpu),
         size_(element_size(p.type)),
         out_size_(element_size(p.out_type)),
+        b_size_(p.packed.is_given() ? bytes_of_weight(p.packed) : double(size_)),
         a_{p.m, p.k, p.a.row_stride == 1, p.a.col_stride == 1},
         b_{p.n, p.k, p.b.col_stride == 1, p.b.row_stride == 1} {
     own_sums_ = (p.type == DType::f16 || p.type == DType::bf16) && p.out_type == p.type;
@@ -97,6 +100,10 @@ class Counter {
   }
 
   Counts of_routes(int threads) {
+    if (p_.packed.is_given()) {
+      of_batch(threads, [&](int on) { five_loops(p_.k, on, own_sums_); });
+      return finish(threads);
+    }
     if (tiny(threads)) return finish(threads);
     constexpr double kWorthAFork = 96.0 * 96 * 96;
     const int all = threads;
@@ -267,7 +274,7 @@ class Counter {
     fork(threads, 2.0 * double(chunks * passes));
     const double reads_a = double(chunks * grid_n), sums = double(2 * k_blocks - 1);
     traffic_ +=
-        double(k) * double(size_) * (double(p_.n) + reads_a * double(p_.m)) +
+        double(k) * (b_size_ * double(p_.n) + double(size_) * reads_a * double(p_.m)) +
         double(p_.m) * double(p_.n) * (own_sums ? 4 * sums + double(out_size_) : double(out_size_) * sums);
   }
 
@@ -328,8 +335,9 @@ class Counter {
   }
 
   Counts finish(int threads) {
-    const double held = double(p_.batch) * (double(p_.k) * double(size_) * double(p_.m + p_.n) +
-                                            double(p_.m) * double(p_.n) * double(out_size_));
+    const double held =
+        double(p_.batch) * (double(p_.k) * (double(size_) * double(p_.m) + b_size_ * double(p_.n)) +
+                            double(p_.m) * double(p_.n) * double(out_size_));
     const auto beyond = [&](double cache) { return std::max(0.0, 1 - cache / std::max(held, 1.0)); };
     const double cycle = 1 / cpu_.clock;
     c_[kCall] = 1;
@@ -344,6 +352,7 @@ class Counter {
   const GemmProblem& p_;
   const Cpu& cpu_;
   const int64_t size_, out_size_;
+  const double b_size_;  // bytes of an element of b
   const Operand a_, b_;
   bool own_sums_ = false, plain_ = true;
   Counts c_{};

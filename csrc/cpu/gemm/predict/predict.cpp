@@ -10,6 +10,7 @@
 
 #include "core/tuning.h"
 #include "cpu/gemm/predict/points.h"
+#include "cpu/gemm/predict/weights.h"
 
 namespace fastgemm::cpu_predict {
 namespace {
@@ -129,6 +130,7 @@ double seconds(Row row, const GemmProblem& p, const Cpu& cpu, int threads) {
   const auto [entry, is_own] = find(row, p.type, cpu);
   if (!entry) return kUnknown;
   const double model = model_of(row, *entry, p, cpu, threads);
+  if (p.packed.is_given()) return model + conversion_seconds(p, cpu, row == Row::simd ? 1 : threads);
   if (!is_own && !is_measured(cpu)) return model;
   return model * std::exp(double(entry->points.correction(place_of(p, threads))));
 }

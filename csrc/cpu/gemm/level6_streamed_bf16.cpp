@@ -1,0 +1,90 @@
+// streamed_weights for bfloat16 by the pair product of AVX512-BF16. A vector has 32 weights, rounded to
+// bfloat16 as those of the engines are; so a look-up gives twice as many, and so does a product.
+#include "cpu/gemm/levels.h"
+#include "cpu/gemm/streamed_weights.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+namespace weights {
+
+struct NumberPairs;
+struct Pairs {
+  using X = BFloat16;
+  using Weights = __m512i;
+  using Factors = __m512i;
+  using Rest = NumberPairs;
+  static constexpr int kVector = 2 * N;
+  static FASTGEMM_INLINE __m512i factors(const BFloat16* x) { return load<__m512i>(x); }
+  static FASTGEMM_INLINE V add(V sums, __m512i weights, __m512i x) {
+    return _mm512_dpbf16_ps(sums, (__m512bh)weights, (__m512bh)x);
+  }
+};
+
+// A line is a vector of 16-bit lanes with four codes each.
+struct NibblePairs : Pairs {
+  static constexpr int kSteps = 4, kBytes = 64, kCodes = 128, kMostRows = 8;
+  static constexpr bool kAlongLanes = true;
+  static bool suits(int64_t group_k) { return group_k % kCodes == 0; }
+  struct Group {
+    __m512i table;  // twice: vpermw reads the low five bits of an index, and the fifth is of the next code
+    FASTGEMM_INLINE void set(const Scales& s, int64_t g) {
+      const auto rounded = _mm512_cvtneps_pbh(s.of_group(g).of(load<V>(s.numbers)));
+      table = _mm512_maskz_broadcast_i64x4(0xff, (__m256i)rounded);
+    }
+  };
+  using Line = __m512i;
+  static FASTGEMM_INLINE Line read(const uint8_t* p) { return load<__m512i>(p); }
+  template <int STEP>
+  static FASTGEMM_INLINE __m512i weights(const Group& g, const Line& line) {
+    return _mm512_maskz_permutexvar_epi16(~0u, _mm512_maskz_srli_epi16(~0u, line, 4 * STEP), g.table);
+  }
+};
+
+template <bool kFloating>
+struct BytePairs : Pairs {
+  static constexpr int kSteps = 1, kBytes = 32, kCodes = 32, kMostRows = 4;
+  static constexpr bool kAlongLanes = false;
+  static bool suits(int64_t group_k) { return group_k % kCodes == 0; }
+  struct Group {
+    Affine affine;
+    FASTGEMM_INLINE void set(const Scales& s, int64_t g) { affine = s.of_group(g); }
+  };
+  using Line = const uint8_t*;
+  static FASTGEMM_INLINE Line read(const uint8_t* p) { return p; }
+  template <int>
+  static FASTGEMM_INLINE __m512i weights(const Group& g, const Line& line) {
+    return (__m512i)_mm512_cvtne2ps_pbh(g.affine.of(load_codes<kFloating>(line + N)),
+                                        g.affine.of(load_codes<kFloating>(line)));
+  }
+};
+
+struct NumberPairs : Pairs {
+  static constexpr int kSteps = 1, kBytes = 64, kCodes = 2 * N;
+  static constexpr bool kAlongLanes = false;
+  struct Group {
+    FASTGEMM_INLINE void set(const Scales&, int64_t) {}
+  };
+  using Line = __m512i;
+  static FASTGEMM_INLINE Line read(const uint8_t* p) { return load<__m512i>(p); }
+  template <int>
+  static FASTGEMM_INLINE __m512i weights(const Group&, const Line& line) {
+    return line;
+  }
+};
+
+}  // namespace weights
+}  // namespace fastgemm::FASTGEMM_ISA
+
+namespace fastgemm {
+void gemm_streamed_bf16(const GemmProblem& p, Context& ctx) {
+  using namespace FASTGEMM_ISA::weights;
+  const int64_t group_k = group_of(p);
+  switch (p.packed.code) {
+    case Code::int8:
+      return stream_rows<BytePairs<false>>(p, group_k, BytePairs<false>::suits(group_k), ctx);
+    case Code::e4m3:
+      return stream_rows<BytePairs<true>>(p, group_k, BytePairs<true>::suits(group_k), ctx);
+    default:
+      stream_rows<NibblePairs>(p, group_k, NibblePairs::suits(group_k), ctx);
+  }
+}
+}  // namespace fastgemm

@@ -1,0 +1,124 @@
+// Codes, scales and zeros of packed weights (core/packed_weight.h) as vectors of float32.
+#pragma once
+
+#include "cpu/gemm/simd.h"
+
+namespace fastgemm::FASTGEMM_ISA {
+namespace weights {
+
+using V = Vector<float>;
+using Bits = Vector<uint32_t>;
+constexpr int N = kLanes<float>;
+
+// e4m3 has 7 for an exponent of 0, float32 has 127. Subnormal numbers are computed without subnormal floats,
+// which the processor may be set to take as zero: as 1 + m / 8 in the binade of 2^-6, less 2^-6.
+FASTGEMM_INLINE V e4m3_to_float(Bits bytes) {
+  const Bits magnitude = bytes & 0x7fu, sign = (bytes & 0x80u) << 24, shifted = magnitude << 20;
+  const V normal = (V)(shifted + (120u << 23)), subnormal = (V)(shifted + (121u << 23)) - 0x1p-6f;
+  const Bits x = magnitude < 8u ? (Bits)subnormal : (Bits)normal;
+  return (V)((magnitude == 0x7fu ? x | 0x7fc00000u : x) | sign);
+}
+FASTGEMM_INLINE V e8m0_to_float(Bits bytes) {
+  const Bits x = bytes == 0u ? broadcast<Bits>(0x00400000u) : bytes << 23;
+  return (V)(bytes == 255u ? broadcast<Bits>(0x7fc00000u) : x);
+}
+
+// The last numbers are converted one by one: a vector that is loaded after its elements were stored waits for
+// all of them.
+template <class T, class Convert, class One>
+FASTGEMM_INLINE void convert_all(const T* from, int64_t count, float* to, Convert&& convert, One&& one) {
+  int64_t i = 0;
+  for (; i + N <= count; i += N) store(to + i, convert(from + i));
+  for (; i < count; ++i) to[i] = one(from[i]);
+}
+
+// Scales, or zeros of their type, as float32.
+__attribute__((noinline)) inline void read_numbers(ScaleType type, const void* numbers, int64_t first,
+                                                   int64_t count, float* to) {
+  const auto* bytes = static_cast<const uint8_t*>(numbers) + first * size_of(type);
+  switch (type) {
+    case ScaleType::f32:
+      __builtin_memcpy(to, bytes, count * sizeof(float));
+      return;
+    case ScaleType::bf16:
+      return convert_all(
+          reinterpret_cast<const BFloat16*>(bytes), count, to,
+          [](const BFloat16* p) { return load_widened(p); }, [](BFloat16 x) { return widen(x); });
+    case ScaleType::f16:
+      return convert_all(
+          reinterpret_cast<const Half*>(bytes), count, to, [](const Half* p) { return load_widened(p); },
+          [](Half x) { return widen(x); });
+    case ScaleType::e8m0:
+      return convert_all(
+          bytes, count, to, [](const uint8_t* p) { return e8m0_to_float(load_extended<uint32_t>(p)); },
+          [](uint8_t x) { return e8m0_to_float(broadcast<Bits>(uint32_t{x}))[0]; });
+    case ScaleType::e4m3:
+      return convert_all(
+          bytes, count, to, [](const uint8_t* p) { return e4m3_to_float(load_extended<uint32_t>(p)); },
+          [](uint8_t x) { return e4m3_to_float(broadcast<Bits>(uint32_t{x}))[0]; });
+    default:
+      for (int64_t i = 0; i < count; ++i) to[i] = 1.0f;
+  }
+}
+__attribute__((noinline)) inline void read_zeros(const PackedWeight& w, int64_t first, int64_t count,
+                                                 float* to) {
+  if (w.zero == Zero::added) return read_numbers(w.scale, w.zeros, first, count, to);
+  for (int64_t i = 0; i < count; ++i)
+    to[i] = w.zero == Zero::none ? 0.0f : static_cast<const int8_t*>(w.zeros)[first + i];
+}
+
+// What makes weights of the codes of a group.
+struct Group {
+  Zero mode;
+  float scale, zero;
+  const float* global;
+
+  template <class X>
+  FASTGEMM_INLINE X weight_of(X code) const {
+    const X x = mode == Zero::added        ? code * scale + zero
+                : mode == Zero::subtracted ? (code - zero) * scale
+                                           : code * scale;
+    return global ? x * *global : x;
+  }
+};
+
+template <bool kFloating>
+FASTGEMM_INLINE V load_codes(const uint8_t* p) {
+#if defined(__F16C__)
+  if constexpr (kFloating) {
+    // The bits of float16, whose exponent is larger by 8. The conversion also takes subnormal numbers,
+    // whatever the processor does with those of float32. There is no NaN among codes.
+#if defined(__AVX512F__)
+    const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(load<__m128i>(p)), 7),
+                                            _mm256_set1_epi16(short(0xbfff)));
+    return (V)_mm512_maskz_cvtph_ps(0xffff, halves) * 256.0f;
+#else
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    const __m128i halves =
+        _mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(bytes), 7), _mm_set1_epi16(short(0xbfff)));
+    return (V)_mm256_cvtph_ps(halves) * 256.0f;
+#endif
+  }
+#endif
+  if constexpr (kFloating) return e4m3_to_float(load_extended<uint32_t>(p));
+  return __builtin_convertvector((Vector<int32_t>)load_extended<int32_t>(reinterpret_cast<const int8_t*>(p)),
+                                 V);
+}
+// The numbers of the formats of 4 bits.
+struct Tables {
+  alignas(64) float of[3][16];
+  Tables() {
+    for (unsigned i = 0; i < 16; ++i) {
+      of[0][i] = packed::decode(Code::int4, i);
+      of[1][i] = packed::decode(Code::nf4, i);
+      of[2][i] = packed::decode(Code::e2m1, i);
+    }
+  }
+};
+inline const float* numbers_of(Code code) {
+  static const Tables tables;
+  return tables.of[static_cast<int>(code) - static_cast<int>(Code::int4)];
+}
+
+}  // namespace weights
+}  // namespace fastgemm::FASTGEMM_ISA

@@ -1,0 +1,96 @@
+"""Products with packed weights on a CPU, by every row and level. Blocks of weights, bounds of memory and all pairs
+of codes and scales are tested in tests/cpp/packed_weights_test.cpp."""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from torch import Tensor
+from weights import KINDS, kind_id, random_weight, values
+
+ROWS = [
+    row
+    for row in fastgemm.kernels("gemm", "cpu")
+    if row.available and "int4" in row.codes and row.name != "dequantized"
+]
+TYPES = (torch.bfloat16, torch.float16, torch.float32)
+# One row of the weight, an odd K, groups that end inside a line of codes, several panels of scales.
+SHAPES = [(1, 77), (70, 200), (37, 387), (67, 2200)]
+
+
+def rows_of_x(m: int, k: int, dtype: torch.dtype) -> Tensor:
+    """Rows that are no neighbours, from an odd address on."""
+    return torch.randn(m + 1, 2 * k + 3).to(dtype)[1:, 3 : k + 3]
+
+
+def check(result: Tensor, x: Tensor, weight: Tensor) -> None:
+    exact = x.double() @ weight.mT
+    size = x.double().abs() @ weight.abs().mT
+    unit = torch.finfo(x.dtype).eps
+    # The weight may be rounded once and the result is; sums are float32.
+    bound = size * (unit + x.shape[1] * 2**-24) + 1e-6
+    assert result.dtype == x.dtype
+    error = (result.double() - exact).abs()
+    assert (error <= bound).all(), (error / bound).max()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=kind_id)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_rows(row, kind):
+    for i, (n, k) in enumerate(SHAPES):
+        q = random_weight(n, k, kind)
+        weight = values(q)
+        for j, m in enumerate(((1, 20), (3, 130), (2, 9), (7,))[i]):
+            if row.level < 4 and m * n * k > 10**6:
+                continue
+            dtype = TYPES[(i + j) % 3] if row.takes(torch.float32, "int4") else torch.bfloat16
+            x = rows_of_x(m, k, dtype) / 16
+            check(fastgemm.linear(x, q, kernel=row.name), x, weight)
+
+
+@pytest.mark.parametrize("level", range(1, 8))
+def test_levels(level):
+    for dtype in TYPES:
+        q = random_weight(40, 130, KINDS[1])
+        x = rows_of_x(5, 130, dtype)
+        check(fastgemm.linear(x, q, level=level), x, values(q))
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[4], KINDS[-1]], ids=kind_id)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_nan_and_infinity(row, kind):
+    n, k = 40, 300
+    x = torch.randn(6, k).bfloat16()
+    x[1, 7], x[3, 299], x[4, 0] = torch.nan, torch.inf, -torch.inf
+    q = random_weight(n, k, kind)
+    exact = x.double() @ values(q).mT
+    assert torch.equal(fastgemm.linear(x, q, kernel=row.name).isfinite(), exact.isfinite())
+    special = [x for x in (torch.nan, torch.inf) if kind[1] != "e4m3" or x != torch.inf]
+    for number in special:
+        q = random_weight(n, k, kind)
+        q.scales[5, -1] = number
+        result = fastgemm.linear(x[:1], q, kernel=row.name)
+        assert result.isfinite().sum() == n - 1 and not result[0, 5].isfinite()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=kind_id)
+def test_streamed_rows_do_not_depend_on_each_other(kind):
+    n, k = 67, 2200
+    q = random_weight(n, k, kind)
+    for dtype in TYPES:
+        x = rows_of_x(130, k, dtype)
+        whole = fastgemm.linear(x, q, kernel="streamed_weights")
+        for m in (1, 2, 3, 5, 9, 64, 65):
+            assert torch.equal(fastgemm.linear(x[:m], q, kernel="streamed_weights"), whole[:m])
+        assert torch.equal(
+            fastgemm.linear(x[:3], q, invariant=True), fastgemm.linear(x, q, invariant=True)[:3]
+        )
+
+
+def test_streamed_weights_finish_their_results():
+    q = random_weight(67, 300, KINDS[0])
+    x, bias, residual = torch.randn(3, 300), torch.randn(67), torch.randn(67, 3).mT
+    result = fastgemm.linear(x, q, bias, activation="gelu", residual=residual, kernel="streamed_weights")
+    exact = torch.nn.functional.gelu(x.double() @ values(q).mT + bias.double()) + residual.double()
+    torch.testing.assert_close(result.double(), exact, rtol=1e-4, atol=1e-3)
