@@ -29,7 +29,7 @@ __device__ __forceinline__ void store_rows(const unsigned char* box, const Resul
   const int64_t stride = out.row_stride * kSize, step = 2 * kAtOnce * stride;
   FASTGEMM_NO_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const int first = lane / kLanes + half * kAtOnce, rows = out.m - at.row - first;
+    const int first = lane / kLanes * 2 + half, rows = out.m - at.row - first;
     unsigned char* to = static_cast<unsigned char*>(out.data) + (at.row + first) * stride + byte +
                         (at.plane * out.batch_stride + at.column) * kSize;
     uint32_t value[kHalf];
