@@ -23,7 +23,7 @@ const char* rounds_to(Precision precision) {
 
 // Why a row cannot compute a problem, regardless of the framework's flags.
 const char* why_unfit(const Kernel& k, const GemmProblem& p) {
-  if (!(k.codes & codes(p.packed.code)))
+  if (!k.takes(p.packed))
     return p.packed.is_given() ? "it does not take packed weights of this format"
                                : "it takes packed weights only";
   if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision)

@@ -69,6 +69,7 @@ struct Kernel {
   bool (*invariant)(const GemmProblem&) = nullptr;
   // The codes of packed weights that it takes as b. Code::none stands for a matrix.
   CodeSet codes = kNoCode;
+  bool takes(const PackedWeight& b) const { return codes & fastgemm::codes(b.code); }
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
 };
 

@@ -4,6 +4,7 @@
 
 #include "core/passes.h"
 #include "cuda/gemm/launchers.h"
+#include "cuda/gemm/predict/packed.h"
 #include "cuda/gemm/predict/predict.h"
 #include "cuda/gemm/predict/triangle.h"
 #include "cuda/gemm/rules.h"
@@ -60,6 +61,7 @@ struct Fields {
   bool (*invariant)(const GemmProblem&) = nullptr;  // null: the order of its sums may depend on m
   predict::Counter count = nullptr;                 // null: not predicted, and so picked last
   CodeSet codes = kNoCode;                          // of packed weights; kNoCode: takes matrices
+  double (*seconds)(const GemmProblem&, const Gpu&) = nullptr;  // in place of count: the prediction itself
   std::string_view summary;
 };
 
@@ -87,7 +89,7 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .precision = r.precision,
           .gemm = launcher,
           .unavailable = r.needs.unavailable,
-          .predict = predicts,
+          .predict = r.seconds ? r.seconds : predicts,
           .rejects = r.rejects,
           .fuses = r.fuses,
           .mirrors = r.mirrors,

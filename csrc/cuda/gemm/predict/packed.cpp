@@ -1,0 +1,44 @@
+#include "cuda/gemm/predict/packed.h"
+
+#include <algorithm>
+
+#include "cuda/gemm/predict/plans.h"
+
+namespace fastgemm::predict {
+namespace {
+
+double codes_of(const GemmProblem& p) { return double(p.n) * double(p.k); }
+double cycles_a_second(const Gpu& gpu) { return gpu.clock * gpu.multiprocessors; }
+
+// Few rows of x: the time to read the codes or to convert them, whichever is longer, and that of the products
+// of further rows, which do not hide behind it.
+double seconds_of_stream(const GemmProblem& p, const Gpu& gpu, double flops_a_cycle) {
+  constexpr double kLaunch = 3e-6, kOfBandwidth = 0.52, kCodesACycle = 18;
+  const double codes = codes_of(p), bytes = codes * bits_of(p.packed.code) / 8;
+  const double read =
+      std::max(bytes / (kOfBandwidth * gpu.bandwidth), codes / (kCodesACycle * cycles_a_second(gpu)));
+  const double rows = double(std::max<int64_t>(p.m - 16, 0));
+  return kLaunch + read + 2 * codes * rows / (flops_a_cycle * cycles_a_second(gpu));
+}
+
+}  // namespace
+
+double packed_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) { return seconds_of_stream(p, gpu, 3050); }
+
+// Like packed_wgmma, by tensor cores that reach 0.4 of their peak.
+double packed_mma_seconds(const GemmProblem& p, const Gpu& gpu) {
+  constexpr double kOfPeak = 0.4, kSlower = 1.1;
+  return kSlower * seconds_of_stream(p, gpu, kOfPeak * 2 * multiply_adds(gpu, Unit::tensor, p.type));
+}
+
+// Stages of 64 columns, shared by all multiprocessors.
+double packed_tiles_seconds(const GemmProblem& p, const Gpu& gpu) {
+  constexpr double kLaunch = 6e-6, kCycles128 = 1190, kCycles256 = 1425, kScaled = 1.17;
+  const int64_t columns = plans::packed_columns(p.m, p.n, gpu.multiprocessors);
+  const double tiles = double(plans::ceil_div(p.m, columns) * plans::ceil_div(p.n, plans::kSpecializedM));
+  const double stages = tiles * double(plans::specialized_stages(p.k, 2)) / gpu.multiprocessors;
+  const double each = (columns == 128 ? kCycles128 : kCycles256) * (p.packed.by_rows(p.k) ? 1.0 : kScaled);
+  return kLaunch + std::max(stages, double(plans::kChunk)) * each / gpu.clock;
+}
+
+}  // namespace fastgemm::predict
