@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/context.h"
+#include "core/packed_weight.h"
 #include "core/problem.h"
 
 namespace fastgemm {

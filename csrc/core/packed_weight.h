@@ -1,5 +1,5 @@
-// Weights of 4 and 8 bits: what a code stands for, and where it lies. CPU code, GPU code and the simulator share
-// this header; python/fastgemm/_quantized/layout.py writes the same two orders.
+// Weights of 4 and 8 bits: what a code stands for, and where it lies. CPU code, GPU code and the simulator
+// share this header; python/fastgemm/_quantized/layout.py writes the same two orders.
 //
 // A weight is (n, k), as the weight of a linear layer is; it is b^T of its product. With one scale for each
 // block of group_n x group_k codes,
@@ -7,8 +7,8 @@
 //   weight = (code - zero) * scale * global     Zero::subtracted; zero is an integer
 //   weight = (code * scale + zero) * global     Zero::added; zero has the type of the scales
 //
-// Plain order (files, CPUs): rows of codes. Two codes of 4 bits share a byte, the even k in the low half, and a
-// row begins with a byte. Scales and zeros are row-major, (ceil(n / group_n), ceil(k / group_k)).
+// Plain order (files, CPUs): rows of codes. Two codes of 4 bits share a byte, the even k in the low half, and
+// a row begins with a byte. Scales and zeros are row-major, (ceil(n / group_n), ceil(k / group_k)).
 //
 // Units (GPUs): blocks of 64 rows x 128 columns, row-major, each one piece of memory that one bulk copy
 // moves:
@@ -16,56 +16,17 @@
 //   [ codes, 4096 or 8192 bytes | scales of its groups | zeros of its groups ]      multiples of 16 bytes
 //
 // The codes lie as fragments of mma.sync and wgmma: a thread that owns rows r and r + 8 of 16 reads 16 bytes
-// and has all of its codes of 64 (8-bit codes: 32) columns. Codes, scales and zeros beyond the weight are those of
-// the number 0. A scale that serves whole rows (group_k >= k) is not in the units: `scales` then has one float32
-// for each row, `zeros` one value for each row.
+// and has all of its codes of 64 (8-bit codes: 32) columns. Codes, scales and zeros beyond the weight are
+// those of the number 0. A scale that serves whole rows (group_k >= k) is not in the units: `scales` then has
+// one float32 for each row, `zeros` one value for each row.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "core/epilogue.h"
+#include "core/packed.h"
 
 namespace fastgemm {
-
-// int4: the value + 8. nf4: an index into the 16 numbers of NormalFloat (QLoRA, appendix E). e2m1 and e4m3:
-// floating-point numbers of OCP's formats; e4m3 has no infinity. int8: the value.
-enum class Code : uint8_t { none, int4, nf4, e2m1, int8, e4m3 };
-inline constexpr int kCodes = 6;
-// e8m0 is a power of two: 2^(byte - 127), 255 is NaN.
-enum class ScaleType : uint8_t { none, f32, bf16, f16, e8m0, e4m3 };
-enum class Zero : uint8_t { none, subtracted, added };
-
-FASTGEMM_ANYWHERE constexpr int bits_of(Code c) { return c == Code::int8 || c == Code::e4m3 ? 8 : 4; }
-FASTGEMM_ANYWHERE constexpr int size_of(ScaleType t) {
-  return t == ScaleType::f32                              ? 4
-         : t == ScaleType::bf16 || t == ScaleType::f16    ? 2
-         : t == ScaleType::e8m0 || t == ScaleType::e4m3   ? 1
-                                                          : 0;
-}
-// Sets of codes, for the rows of the table.
-using CodeSet = uint8_t;
-template <class... C>
-constexpr CodeSet codes(C... c) {
-  return CodeSet((CodeSet{0} | ... | CodeSet(1u << static_cast<int>(c))));
-}
-inline constexpr CodeSet kNoCode = codes(Code::none);
-inline constexpr CodeSet kAllCodes = codes(Code::int4, Code::nf4, Code::e2m1, Code::int8, Code::e4m3);
-
-// What a product must know of a packed b, beside its codes (GemmProblem::b) and sizes.
-struct PackedWeight {
-  Code code = Code::none;  // none: b is a matrix of the type of the product
-  ScaleType scale = ScaleType::none;
-  Zero zero = Zero::none;
-  bool units = false;  // the order of a GPU
-  int64_t group_n = 0, group_k = 0;
-  const void *scales = nullptr, *zeros = nullptr;
-  const float* global = nullptr;  // one number; null: 1
-
-  FASTGEMM_ANYWHERE constexpr bool is_given() const { return code != Code::none; }
-  // Whether one scale serves a whole row.
-  FASTGEMM_ANYWHERE constexpr bool by_rows(int64_t k) const { return group_k >= k; }
-};
 
 namespace packed {
 
@@ -95,9 +56,9 @@ FASTGEMM_ANYWHERE constexpr int unit_bytes(const PackedWeight& w, int64_t k) {
   return unit_code_bytes(w) + unit_scale_bytes(w, k) + unit_zero_bytes(w, k);
 }
 
-// Where row r and column c of a unit lie: the byte, and the first bit in it. Of 16 columns (a step), the thread
-// with lane 4 * (r % 8) + (c % 8) / 2 of warp r / 16 owns 8 codes: two columns, twice (c / 8), of two rows 8
-// apart. Registers of a fragment are `p`; the even column is in the low half of each.
+// Where row r and column c of a unit lie: the byte, and the first bit in it. Of 16 columns (a step), the
+// thread with lane 4 * (r % 8) + (c % 8) / 2 of warp r / 16 owns 8 codes: two columns, twice (c / 8), of two
+// rows 8 apart. Registers of a fragment are `p`; the even column is in the low half of each.
 struct Place {
   int byte, bit;
 };
@@ -164,7 +125,8 @@ FASTGEMM_ANYWHERE float decode(Code code, unsigned bits) {
     default: {
       const int e = bits >> 3 & 15, m = bits & 7;
       if (e == 15 && m == 7) return NAN;
-      const float x = e ? reinterpret_bits<float>(uint32_t(e + 120) << 23 | uint32_t(m) << 20) : float(m) * 0x1p-9f;
+      const float x =
+          e ? reinterpret_bits<float>(uint32_t(e + 120) << 23 | uint32_t(m) << 20) : float(m) * 0x1p-9f;
       return bits & 128 ? -x : x;
     }
   }
@@ -195,7 +157,8 @@ FASTGEMM_ANYWHERE float scale_at(ScaleType type, const void* scales, int64_t i) 
 }
 FASTGEMM_ANYWHERE float zero_at(const PackedWeight& w, const void* zeros, int64_t i) {
   if (w.zero == Zero::none) return 0.0f;
-  return w.zero == Zero::subtracted ? float(static_cast<const int8_t*>(zeros)[i]) : scale_at(w.scale, zeros, i);
+  return w.zero == Zero::subtracted ? float(static_cast<const int8_t*>(zeros)[i])
+                                    : scale_at(w.scale, zeros, i);
 }
 // The weight of one code. Products and sums are separate roundings, so that every device computes the same.
 FASTGEMM_ANYWHERE float weight_of(const PackedWeight& w, float code, float scale, float zero) {
@@ -204,7 +167,8 @@ FASTGEMM_ANYWHERE float weight_of(const PackedWeight& w, float code, float scale
 }
 
 // One weight of (n, k), the slow way: for level 1 and for the edges of other kernels.
-FASTGEMM_ANYWHERE float weight_at(const PackedWeight& w, const void* b, int64_t k_size, int64_t n, int64_t k) {
+FASTGEMM_ANYWHERE float weight_at(const PackedWeight& w, const void* b, int64_t k_size, int64_t n,
+                                  int64_t k) {
   const auto* bytes = static_cast<const unsigned char*>(b);
   const unsigned mask = bits_of(w.code) == 4 ? 15u : 255u;
   if (!w.units) {

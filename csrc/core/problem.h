@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/epilogue.h"
-#include "core/packed_weight.h"
+#include "core/packed.h"
 
 namespace fastgemm {
 

@@ -75,7 +75,8 @@ std::vector<std::pair<std::string, double>> predictions(const Problem& problem, 
   const Cpu cpu = to_cpu(changes);
   std::vector<std::pair<std::string, double>> found;
   for (const Kernel& k : kernels()) {
-    if (!k.predict_on_cpu || !contains(k.dtypes, p.type) || !k.takes(p.packed) || (k.rejects && k.rejects(p))) continue;
+    if (!k.predict_on_cpu || !contains(k.dtypes, p.type) || !k.takes(p.packed) || (k.rejects && k.rejects(p)))
+      continue;
     if (const double s = k.predict_on_cpu(p, cpu, threads); s < std::numeric_limits<double>::infinity())
       found.emplace_back(k.name, s);
   }

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "core/names.h"
+#include "core/packed_weight.h"
 #include "cuda/add/levels.h"
 #include "cuda/available.h"
 #include "cuda/gemm/launchers.h"

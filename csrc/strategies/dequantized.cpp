@@ -1,6 +1,6 @@
-// Products with packed weights by rows that take matrices: the weight is converted into scratch memory, in the type
-// of x, and the row that is predicted to be the fastest multiplies it. The conversion reads the codes once and
-// writes the matrix once. This is little beside a product of many rows of x.
+// Products with packed weights by rows that take matrices: the weight is converted into scratch memory, in
+// the type of x, and the row that is predicted to be the fastest multiplies it. The conversion reads the
+// codes once and writes the matrix once. This is little beside a product of many rows of x.
 #include "core/can_run.h"
 #include "core/passes.h"
 #include "core/simulator.h"

@@ -36,7 +36,7 @@ const char* beyond_invariant(const GemmProblem& p, Device device) {
   if (p.precision != Precision::ieee && p.precision != Precision::bf16x6 && p.precision != Precision::tf32)
     return "it has only the precisions \"ieee\", \"bf16x6\" and \"tf32\"";
   return invariant_row(in_order(p), device, 1) ? nullptr
-                                         : "m, n or k is beyond the rows that keep the order of sums";
+                                               : "m, n or k is beyond the rows that keep the order of sums";
 }
 
 bool fuses_invariantly(const GemmProblem& given, Device device) {

@@ -15,7 +15,7 @@
   "int? level=None, str? impl=None, str? precision=None, ScalarType? out_dtype=None"
 #define QUANTIZED_LINEAR_ARGUMENTS                                                                        \
   "(Tensor input, Tensor codes, Tensor? scales, Tensor? zeros, Tensor? global_scale, Tensor? bias=None, " \
-  "Tensor? residual=None, *, int n, str code, str scale, str zero, bool units, int group_n, "            \
+  "Tensor? residual=None, *, int n, str code, str scale, str zero, bool units, int group_n, "             \
   "int group_k, str? activation=None, int? level=None, str? impl=None, bool invariant=False, "            \
   "ScalarType? out_dtype=None"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"

@@ -77,7 +77,8 @@ bool has_apart_rows(const ConstMatrix& x, int64_t rows, int64_t cols) {
 
 // Whether torch's flags set a precision that only torch's own product has.
 bool is_torchs(const ProductCall& call, Device device) {
-  const bool open = !call.precision && !call.packed.is_given() && (is_free(call.choice) || call.choice.kernel == kTorchRow);
+  const bool open =
+      !call.precision && !call.packed.is_given() && (is_free(call.choice) || call.choice.kernel == kTorchRow);
   return open && device == Device::cpu && call.a.view.dtype == torch_dtype(DType::f32) &&
          !framework_computes(device, DType::f32, Precision::ieee);
 }
@@ -134,7 +135,8 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   p = g.innermost();
   plan->decision = decided();
   if (g.loops.count > 1) plan->outer = std::make_unique<Loops>(g.loops);
-  plan->unmeasured = !torchs && !p.packed.is_given() && is_unmeasured(call, p, plan->decision, device, threads);
+  plan->unmeasured =
+      !torchs && !p.packed.is_given() && is_unmeasured(call, p, plan->decision, device, threads);
   plan->problem = p;
   return plan;
 }

@@ -1,9 +1,10 @@
-// torch.ops.fastgemm.quantized_linear: activation(input @ weight^T + bias) + residual, where weight is given by
-// codes of 4 or 8 bits and their scales (core/packed_weight.h).
+// torch.ops.fastgemm.quantized_linear: activation(input @ weight^T + bias) + residual, where weight is given
+// by codes of 4 or 8 bits and their scales (core/packed_weight.h).
 #include <algorithm>
 #include <array>
 #include <vector>
 
+#include "core/packed_weight.h"
 #include "torch/choices.h"
 #include "torch/layer.h"
 #include "torch/ops.h"
@@ -53,7 +54,8 @@ int index_of(const char* what, const std::string& name, const std::array<std::st
   for (size_t i = 0; i < count; ++i)
     if (name == names[i]) return int(i) + 1;
   std::string accepted;
-  for (const std::string_view n : names) accepted.append(accepted.empty() ? "'" : ", '").append(n).append("'");
+  for (const std::string_view n : names)
+    accepted.append(accepted.empty() ? "'" : ", '").append(n).append("'");
   bad_value(std::string("unknown ") + what + " '" + name + "'; accepted: " + accepted);
 }
 
@@ -84,7 +86,8 @@ const void* require(const char* name, const Tensor& t, const View& x, std::vecto
     bad_value(std::string(name) + " has dtype " + dtype_text(v.dtype) + ", expected " + dtype_text(dtype));
   int64_t step = 1;
   bool fits = std::ranges::equal(v.shape(), shape);
-  for (int64_t d = 1; fits && d <= v.dim; step *= v.size(d), ++d) fits = v.size(d) == 1 || v.stride(d) == step;
+  for (int64_t d = 1; fits && d <= v.dim; step *= v.size(d), ++d)
+    fits = v.size(d) == 1 || v.stride(d) == step;
   if (!fits)
     bad_value(std::string(name) + " must be contiguous with shape " + shape_text(shape) + ", got shape " +
               shape_text(v.shape()));
@@ -106,8 +109,11 @@ void check_units(const PackedWeight& w, int64_t k) {
   if (w.by_rows(k)) return;
   const bool parts = w.group_k == 16 || w.group_k == 32 || w.group_k == 64;
   if ((!parts && w.group_k % packed::kColumns != 0) || (w.group_n != 1 && w.group_n % packed::kRows != 0))
-    bad_value("on a GPU group_k must be 16, 32, 64, a multiple of 128 or at least k, and group_n 1 or a multiple of "
-              "64; got " + shape_text(std::array{w.group_n, w.group_k}));
+    bad_value(
+        "on a GPU group_k must be 16, 32, 64, a multiple of 128 or at least k, and group_n 1 or a multiple "
+        "of "
+        "64; got " +
+        shape_text(std::array{w.group_n, w.group_k}));
 }
 
 void set_scales(PackedWeight& w, const Arguments& args, const View& x, const std::vector<int64_t>& shape) {
@@ -127,14 +133,17 @@ const void* set_addresses(PackedWeight& w, const Arguments& args, const View& x)
   if (w.units) {
     check_units(w, k);
     if (w.by_rows(k)) w.scale = ScaleType::f32, set_scales(w, args, x, {n});
-    return require("codes", args.codes, x,
-                   {packed::blocks(n, packed::kRows), packed::blocks(k, packed::kColumns),
-                    packed::unit_bytes(w, k)}, kUInt8);
+    return require(
+        "codes", args.codes, x,
+        {packed::blocks(n, packed::kRows), packed::blocks(k, packed::kColumns), packed::unit_bytes(w, k)},
+        kUInt8);
   }
   set_scales(w, args, x, {packed::blocks(n, w.group_n), packed::blocks(k, w.group_k)});
   const bool small = bits_of(w.code) == 4;
   return require("codes", args.codes, x, {n, small ? (k + 1) / 2 : k},
-                 small ? int32_t(kUInt8) : w.code == Code::int8 ? int32_t(kInt8) : int32_t(kFloat8E4M3));
+                 small                  ? int32_t(kUInt8)
+                 : w.code == Code::int8 ? int32_t(kInt8)
+                                        : int32_t(kFloat8E4M3));
 }
 
 }  // namespace
@@ -153,7 +162,8 @@ void quantized_linear(StableIValue* stack, uint64_t, uint64_t) {
   call.trans_b = true;
   call.choice = choice_of(args.level, args.kernel);
   if (args.invariant) {
-    if (!is_free(call.choice)) bad_value("invariant=True chooses the kernel; it takes no level and no kernel");
+    if (!is_free(call.choice))
+      bad_value("invariant=True chooses the kernel; it takes no level and no kernel");
     call.choice = {0, "invariant"};
   }
   call.out_dtype = args.out_dtype;

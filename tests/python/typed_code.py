@@ -37,7 +37,12 @@ def quantized(a: Tensor) -> None:
     assert_type(q.zero_points, Tensor | None)
     assert_type(q.nbytes, int)
     again = fastgemm.QuantizedWeight(
-        q.codes, q.scales, q.zero_points, format=q.format, block_size=q.block_size, global_scale=q.global_scale
+        q.codes,
+        q.scales,
+        q.zero_points,
+        format=q.format,
+        block_size=q.block_size,
+        global_scale=q.global_scale,
     )
     assert_type(nn.Parameter(again, requires_grad=False), nn.Parameter)
 

@@ -173,7 +173,7 @@ def test_invariant(kind):
         for rows in ([3], [*range(5, 30)], [69, 40, 7]):
             assert torch.equal(multiply(x[rows], w, invariant=True), every[rows])
     kernels = {launch["kernel"] for launch in launches}
-    assert "packed_wgmma" in kernels and kernels <= {"packed_wgmma", "packed_add", "row_copies"}
+    assert "packed_wgmma" not in kernels  # it takes few rows alone, and would add in another order
 
 
 def test_infinities_and_nan():

@@ -3,6 +3,7 @@
 // It follows the definition: out[i, j] is the dot product of row i of A and column j of B. Every dot product
 // reads the column of B again. At 1024 x 1024, nothing of the column is left in the L1 cache when the next
 // row of A needs it.
+#include "core/packed_weight.h"
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/parallel.h"

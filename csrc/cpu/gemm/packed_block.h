@@ -2,6 +2,7 @@
 // or read, and then go on as with a matrix of their own type.
 #pragma once
 
+#include "core/packed_weight.h"
 #include "core/problem.h"
 
 namespace fastgemm {

@@ -87,7 +87,8 @@ __device__ __forceinline__ void load_bytes_evict_first(void* to_shared, const vo
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+      "[%3], "
       "%4;" ::"r"(shared_address(to_shared)),
       "l"(from), "r"(bytes), "r"(shared_address(b)), "l"(policy)
       : "memory");

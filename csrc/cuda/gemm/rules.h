@@ -4,6 +4,7 @@
 
 #include "core/gpu.h"
 #include "core/min_max.h"
+#include "core/packed_weight.h"
 #include "core/problem.h"
 #include "core/triangle.h"
 #include "cuda/gemm/predict/plans.h"
@@ -39,6 +40,8 @@ inline const char* beyond_packed_wgmma(const GemmProblem& p) {
   constexpr int64_t kMostRows = 256;
   if (p.m > kMostRows)
     return "x has more than 256 rows: then converting codes takes longer than reading them";
+  if (p.packed.code == Code::nf4 && p.packed.zero == Zero::added)
+    return "numbers of nf4 with added zeros would be rounded twice";
   const double stages = double((p.n + 63) / 64) * double((p.k + 127) / 128) * 4;
   if (stages >= 1 << 30) return "it counts the units in 32 bits";
   return reinterpret_cast<uintptr_t>(p.b.data) % 16 != 0 ? "the codes do not begin at a multiple of 16 bytes"

@@ -58,9 +58,9 @@ struct Fields {
   bool (*fuses)(const GemmProblem&) = nullptr;           // null: a pass applies epilogues
   bool (*mirrors)(const GemmProblem&) = nullptr;         // null: stores one triangle, or all
   int64_t (*most_of_triangle)(const GemmProblem&, const Gpu&) = nullptr;  // null: computes both triangles
-  bool (*invariant)(const GemmProblem&) = nullptr;  // null: the order of its sums may depend on m
-  predict::Counter count = nullptr;                 // null: not predicted, and so picked last
-  CodeSet codes = kNoCode;                          // of packed weights; kNoCode: takes matrices
+  bool (*invariant)(const GemmProblem&) = nullptr;              // null: the order of its sums may depend on m
+  predict::Counter count = nullptr;                             // null: not predicted, and so picked last
+  CodeSet codes = kNoCode;                                      // of packed weights; kNoCode: takes matrices
   double (*seconds)(const GemmProblem&, const Gpu&) = nullptr;  // in place of count: the prediction itself
   std::string_view summary;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/packed_weight.h"
+
 namespace fastgemm::cpu_predict {
 
 bool in_pairs(const GemmProblem& p, bool has_unit) {
