@@ -22,8 +22,8 @@ MOST_LINES = 150  # lines of a rung: three screens of 50 lines
 # Best Kept Secrets of Peer Code Review, 2006).
 MOST_NEW = 600
 # The first rung includes what all rungs use: the problem, whose weight may be packed, types, launches. wmma
-# includes # the main loop of mma_sync (parts/line_tile.cuh), because a simpler loop has half the rate, and device/wmma.cuh, which
-# defines the simulator's fragments besides CUDA's.
+# includes the main loop of mma_sync (parts/line_tile.cuh), because a simpler loop has half the rate, and
+# device/wmma.cuh, which defines the simulator's fragments besides CUDA's.
 MORE_NEW = {"level1_naive": 1000, "level6_wmma": 900}
 
 

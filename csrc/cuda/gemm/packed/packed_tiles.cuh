@@ -12,7 +12,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 template <int N, int SOURCE_BYTES>
 struct PackedShape {
   static constexpr bool kLower = false, kMirrors = false;
-  static constexpr int kHeldBoxes = N == 128 ? 4 : 0;
+  static constexpr int kHeldBoxes = N == 128 ? 4 : 1;
   static constexpr int kM = 128, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
@@ -71,7 +71,9 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
     return PersistentSchedule<S, T>{g, {g.schedule.work, int(blockIdx.x), int(gridDim.x)}};
   };
   const auto with_result = [&](auto&& body) {
-    if (g.out_bytes == 4) return body.template operator()<float>();
+    // With 256 columns no registers are left for float32 results.
+    if constexpr (N == 128)
+      if (g.out_bytes == 4) return body.template operator()<float>();
     body.template operator()<T>();
   };
   if (warp < S::kConsumerWarps) {
@@ -173,7 +175,7 @@ void PackedTiles<code>::run(const GemmProblem& given, Context& context) {
     const TileWeight weight = tile_weight<T>(p, bias);
     const Sharing sharing = p.invariant ? plans::kUnshared : plans::kLastWave;
     const int columns = plans::packed_columns(g.m, g.n, multiprocessors());
-    columns == 128 ? launch_packed_tiles<T, code, 128>(g, x, weight, copies, sharing, context)
+    columns == 128 || g.result.wide ? launch_packed_tiles<T, code, 128>(g, x, weight, copies, sharing, context)
                    : launch_packed_tiles<T, code, 256>(g, x, weight, copies, sharing, context);
   });
 }
