@@ -114,7 +114,8 @@ void time_of_a_decision(double limit_us) {
         own = std::min(
             own, microseconds([&] {
               for (const Kernel& row : cuda_gemm_kernels())
-                if (row.predict && row.role == Role::rung && row.level < 7 && contains(row.dtypes, type))
+                if (row.predict && row.role == Role::rung && row.level < 7 && contains(row.dtypes, type) &&
+                    row.takes(p.packed))
                   sum += row.predict(p, gpu);
             }));
         library = std::min(library, microseconds([&] { sum += predict::library_seconds(p, gpu); }));

@@ -32,20 +32,21 @@ class QuantizedWeight(Converters, Packed):
     and ``torch.load`` give such weights. All other functions of torch raise NotImplementedError: call them on
     :meth:`dequantize`. No gradient reaches a weight, and ``requires_grad`` cannot be set.
 
-    Args:
-        codes: ``(N, ceil(K / 2))`` uint8 for formats of 4 bits, the even column in the low half of a byte;
-            ``(N, K)`` int8 or float8_e4m3fn for ``"int8"`` and ``"fp8"``. 4 bits are value + 8 in ``"int4"``,
-            an index into the 16 numbers of NormalFloat in ``"nf4"``, else OCP's e2m1.
-        scales: one for each block, ``(ceil(N / block_size[0]), ceil(K / block_size[1]))``; float32, bfloat16,
-            float16, float8_e8m0fnu or float8_e4m3fn.
-        zero_points: of the shape of ``scales``: int8, subtracted from the code; or of the dtype of ``scales``,
-            added.
-        format: ``"int4"``, ``"int8"``, ``"fp8"``, ``"nf4"``, ``"mxfp4"`` or ``"nvfp4"``.
-        block_size: rows and columns of a block.
-        columns: K, if it is odd and the codes have 4 bits.
-        global_scale: a float32 tensor of one element that scales the whole weight, or None.
-        order: ``(K,)``: stored column j is column ``order[j]`` of the weight (GPTQ's act-order), or None.
-        dtype: bfloat16, float16 or float32: what :meth:`dequantize` returns and ``.dtype`` says.
+    Arguments of the constructor:
+
+    - ``codes``: ``(N, ceil(K / 2))`` uint8 for formats of 4 bits, the even column in the low half of a byte;
+      ``(N, K)`` int8 or float8_e4m3fn for ``"int8"`` and ``"fp8"``. 4 bits are value + 8 in ``"int4"``,
+      an index into the 16 numbers of NormalFloat in ``"nf4"``, else OCP's e2m1.
+    - ``scales``: one for each block, ``(ceil(N / block_size[0]), ceil(K / block_size[1]))``; float32, bfloat16,
+      float16, float8_e8m0fnu or float8_e4m3fn.
+    - ``zero_points``: of the shape of ``scales``: int8, subtracted from the code; or of the dtype of ``scales``,
+      added.
+    - ``format``: ``"int4"``, ``"int8"``, ``"fp8"``, ``"nf4"``, ``"mxfp4"`` or ``"nvfp4"``.
+    - ``block_size``: rows and columns of a block.
+    - ``columns``: K, if it is odd and the codes have 4 bits.
+    - ``global_scale``: a float32 tensor of one element that scales the whole weight, or None.
+    - ``order``: ``(K,)``: stored column j is column ``order[j]`` of the weight (GPTQ's act-order), or None.
+    - ``dtype``: bfloat16, float16 or float32: what :meth:`dequantize` returns and ``.dtype`` says.
 
     Raises:
         TypeError: an argument is no tensor, or has no suitable dtype.

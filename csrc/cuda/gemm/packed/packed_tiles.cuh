@@ -175,8 +175,9 @@ void PackedTiles<code>::run(const GemmProblem& given, Context& context) {
     const TileWeight weight = tile_weight<T>(p, bias);
     const Sharing sharing = p.invariant ? plans::kUnshared : plans::kLastWave;
     const int columns = plans::packed_columns(g.m, g.n, multiprocessors());
-    columns == 128 || g.result.wide ? launch_packed_tiles<T, code, 128>(g, x, weight, copies, sharing, context)
-                   : launch_packed_tiles<T, code, 256>(g, x, weight, copies, sharing, context);
+    columns == 128 || g.result.wide
+        ? launch_packed_tiles<T, code, 128>(g, x, weight, copies, sharing, context)
+        : launch_packed_tiles<T, code, 256>(g, x, weight, copies, sharing, context);
   });
 }
 
