@@ -111,13 +111,12 @@ void time_of_a_decision(double limit_us) {
                kTimes;
       };
       for (int i = 0; i < 20; ++i) {
-        own = std::min(
-            own, microseconds([&] {
-              for (const Kernel& row : cuda_gemm_kernels())
-                if (row.predict && row.role == Role::rung && row.level < 7 && contains(row.dtypes, type) &&
-                    row.takes(p.packed))
-                  sum += row.predict(p, gpu);
-            }));
+        own = std::min(own, microseconds([&] {
+                         for (const Kernel& row : cuda_gemm_kernels())
+                           if (row.predict && row.role == Role::rung && row.level < 7 &&
+                               contains(row.dtypes, type) && row.takes(p.packed))
+                             sum += row.predict(p, gpu);
+                       }));
         library = std::min(library, microseconds([&] { sum += predict::library_seconds(p, gpu); }));
       }
       const std::string what = std::to_string(int(type)) + ": " + std::to_string(batch) + " x " +
