@@ -14,7 +14,11 @@ import torch
 from fastgemm._choice.clocks import time_limit
 from interrupts import SOON, interrupted
 
-ROWS = [row for row in fastgemm.kernels("gemm", "cpu") if row.available and row.name != "torch"]
+ROWS = [
+    row
+    for row in fastgemm.kernels("gemm", "cpu")
+    if row.available and row.name != "torch" and "none" in row.codes
+]
 
 
 class Enough(Exception):
@@ -83,7 +87,7 @@ def test_what_a_handler_raises_ends_the_call(name):
     assert caught.value is enough
     assert caught.value.args == ("enough", 7)
     small = torch.randn(300, 200)
-    torch.testing.assert_close(fastgemm.matmul(small, small.t()), small @ small.t())
+    torch.testing.assert_close(fastgemm.matmul(small, small.t()), small @ small.t(), rtol=1e-5, atol=1e-4)
 
 
 @contextlib.contextmanager
