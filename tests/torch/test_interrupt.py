@@ -162,8 +162,8 @@ def test_a_simulated_kernel_goes_on_where_a_handler_launches_another(call):
             result = fastgemm.matmul(a, a, level=1)
         after = fastgemm.matmul(small, small, level=1)
     assert "runs another" in str(seen[0])
-    torch.testing.assert_close(result, a @ a)
-    torch.testing.assert_close(after, small @ small)
+    torch.testing.assert_close(result, a @ a, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(after, small @ small, rtol=1e-5, atol=1e-4)
 
 
 def test_torchscript_passes_on_what_a_handler_raises():
