@@ -1,7 +1,5 @@
 #include "simt/block.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +13,7 @@
 #include "simt/memory.h"
 #include "simt/order.h"
 #include "simt/session.h"
+#include "simt/stacks.h"
 #include "simt/symbols.h"
 #include "simt/trace.h"
 #include "simt/wgmma.h"
@@ -23,7 +22,6 @@ namespace fastgemm::simt::runtime {
 namespace {
 
 constexpr int kMostBlocks = 8;  // the portable maximum of a cluster
-constexpr size_t kStackBytes = 256 * 1024, kGuardBytes = 4096;
 // If the threads of a block do nothing but yield this many times, the block is in a deadlock.
 constexpr int kMostYields = 100'000;
 // If only some blocks of a grid are counted, the others still run, unless the whole grid makes more accesses
@@ -37,36 +35,6 @@ std::string text(const dim3& d) {
   return std::string("(") + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) +
          ")";
 }
-
-// One stack for each thread of the largest block or cluster so far, kept until the process ends. Memory is
-// used only for pages that a fiber touches. Below each stack is a guard page.
-class Stacks {
- public:
-  explicit Stacks(int count) : count_(count) {
-    void* p =
-        mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) throw std::bad_alloc();
-    base_ = static_cast<std::byte*>(p);
-    for (int i = 0; i < count; ++i)
-      if (mprotect(base_ + size_t(i) * kStackBytes, kGuardBytes, PROT_NONE) != 0) {
-        munmap(base_, bytes());
-        throw std::bad_alloc();
-      }
-  }
-  ~Stacks() { munmap(base_, bytes()); }
-  Stacks(const Stacks&) = delete;
-  Stacks& operator=(const Stacks&) = delete;
-
-  int count() const { return count_; }
-  std::byte* of(int thread) const { return base_ + size_t(thread) * kStackBytes + kGuardBytes; }
-  uintptr_t begin() const { return reinterpret_cast<uintptr_t>(base_); }
-  size_t bytes() const { return size_t(count_) * kStackBytes; }
-  static constexpr size_t kUsable = kStackBytes - kGuardBytes;
-
- private:
-  int count_;
-  std::byte* base_;
-};
 
 Block::Block() = default;
 Block::~Block() = default;

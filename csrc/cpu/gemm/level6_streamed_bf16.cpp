@@ -44,10 +44,7 @@ struct BytePairs : Pairs {
   static constexpr int kSteps = 1, kBytes = 32, kCodes = 32, kMostRows = 4;
   static constexpr bool kAlongLanes = false;
   static bool suits(int64_t group_k) { return group_k % kCodes == 0; }
-  struct Group {
-    Affine affine;
-    FASTGEMM_INLINE void set(const Scales& s, int64_t g) { affine = s.of_group(g); }
-  };
+  using Group = AffineGroup;
   using Line = const uint8_t*;
   static FASTGEMM_INLINE Line read(const uint8_t* p) { return p; }
   template <int>
@@ -60,9 +57,7 @@ struct BytePairs : Pairs {
 struct NumberPairs : Pairs {
   static constexpr int kSteps = 1, kBytes = 64, kCodes = 2 * N;
   static constexpr bool kAlongLanes = false;
-  struct Group {
-    FASTGEMM_INLINE void set(const Scales&, int64_t) {}
-  };
+  using Group = NoGroup;
   using Line = __m512i;
   static FASTGEMM_INLINE Line read(const uint8_t* p) { return load<__m512i>(p); }
   template <int>

@@ -128,16 +128,22 @@ struct Nibbles : Floats {
   }
 };
 
+// What a group needs where its codes are numbers: the scale and the zero, or nothing.
+struct AffineGroup {
+  Affine affine;
+  FASTGEMM_INLINE void set(const Scales& s, int64_t g) { affine = s.of_group(g); }
+};
+struct NoGroup {
+  FASTGEMM_INLINE void set(const Scales&, int64_t) {}
+};
+
 // Codes of 8 bits: a line is 32 codes.
 template <bool kFloating>
 struct Bytes : Floats {
   static constexpr int kSteps = 32 / N, kBytes = 32, kCodes = 32, kMostRows = 4;
   static constexpr bool kAlongLanes = false;
   static bool suits(int64_t group_k) { return group_k % kCodes == 0; }
-  struct Group {
-    Affine affine;
-    FASTGEMM_INLINE void set(const Scales& s, int64_t g) { affine = s.of_group(g); }
-  };
+  using Group = AffineGroup;
   using Line = const uint8_t*;
   static FASTGEMM_INLINE Line read(const uint8_t* p) { return p; }
   template <int STEP>
@@ -150,9 +156,7 @@ struct Bytes : Floats {
 struct Numbers : Floats {
   static constexpr int kSteps = 1, kBytes = N * sizeof(float), kCodes = N;
   static constexpr bool kAlongLanes = false;
-  struct Group {
-    FASTGEMM_INLINE void set(const Scales&, int64_t) {}
-  };
+  using Group = NoGroup;
   using Line = V;
   static FASTGEMM_INLINE Line read(const uint8_t* p) { return load<V>(p); }
   template <int>
