@@ -133,10 +133,13 @@ const void* set_addresses(PackedWeight& w, const Arguments& args, const View& x)
   if (w.units) {
     check_units(w, k);
     if (w.by_rows(k)) w.scale = ScaleType::f32, set_scales(w, args, x, {n});
-    return require(
+    const void* codes = require(
         "codes", args.codes, x,
         {packed::blocks(n, packed::kRows), packed::blocks(k, packed::kColumns), packed::unit_bytes(w, k)},
         kUInt8);
+    if (reinterpret_cast<uintptr_t>(codes) % 16 != 0)
+      bad_value("codes must begin at a multiple of 16 bytes, because kernels read units in vectors");
+    return codes;
   }
   set_scales(w, args, x, {packed::blocks(n, w.group_n), packed::blocks(k, w.group_k)});
   const bool small = bits_of(w.code) == 4;
