@@ -70,11 +70,13 @@ template <Row row, predict::Counter count>
 double predicted(const GemmProblem& p, const Gpu& gpu) {
   return predict::seconds(row, count, p, gpu);
 }
-// The prediction of a row: its counts times their costs, or none.
+// The prediction of a row: a function of its own, its counts times their costs, or none.
+template <Row row, predict::Counter count, Predict own>
+constexpr Predict prediction = own;
 template <Row row, predict::Counter count>
-constexpr Predict prediction = predicted<row, count>;
+constexpr Predict prediction<row, count, nullptr> = predicted<row, count>;
 template <Row row>
-constexpr Predict prediction<row, nullptr> = nullptr;
+constexpr Predict prediction<row, nullptr, nullptr> = nullptr;
 
 constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProblem&, Context&),
                         Predict predicts, const Fields& r) {
@@ -89,7 +91,7 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .precision = r.precision,
           .gemm = launcher,
           .unavailable = r.needs.unavailable,
-          .predict = r.seconds ? r.seconds : predicts,
+          .predict = predicts,
           .rejects = r.rejects,
           .fuses = r.fuses,
           .mirrors = r.mirrors,
@@ -99,9 +101,9 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
 }
 
 constexpr Kernel kRows[] = {
-#define FASTGEMM_ROW(name, ...)                                                                   \
-  kernel(#name, FASTGEMM_LAUNCHER(gemm_##name), prediction<Row::name, Fields{__VA_ARGS__}.count>, \
-         {__VA_ARGS__}),
+#define FASTGEMM_ROW(name, ...)                 \
+  kernel(#name, FASTGEMM_LAUNCHER(gemm_##name), \
+         prediction<Row::name, Fields{__VA_ARGS__}.count, Fields{__VA_ARGS__}.seconds>, {__VA_ARGS__}),
 #include "cuda/gemm/rows.def"
 };
 
