@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/epilogue.h"
+#include "core/groups.h"
 #include "core/packed.h"
 
 namespace fastgemm {
@@ -110,6 +111,11 @@ struct GemmProblem {
   // contiguous rows and is not conjugated, and the problem is never transposed. Rows take it if their `codes`
   // (table.h) say so.
   PackedWeight packed;
+  // If given, the batch counts groups. a and out (with groups of k: a and b) are then one matrix with the rows
+  // of all groups, m (k) counts these, and their batch strides are 0. Problems have groups of m or of k;
+  // groups of n are those of the transposed product. Rows of out beyond the last group are set to zero. Rows of
+  // the table take it if their `groups` (table.h) say so.
+  Groups groups;
   double alpha = 1.0, beta = 0.0;
   // Whether a or b is conjugated. Only for kernels that take complex matrices directly (table.h, `complex`).
   bool conjugates_a = false, conjugates_b = false;
@@ -137,10 +143,14 @@ struct GemmProblem {
     p.c = c.transposed();
     p.out = out.transposed();
     p.symmetry = {}, p.triangle = 0;
+    if (groups.by == GroupedBy::m || groups.by == GroupedBy::n)
+      p.groups.by = groups.by == GroupedBy::m ? GroupedBy::n : GroupedBy::m;
     p.epilogue = epilogue.transposed();
     return p;
   }
-  double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
+  double flops() const {
+    return 2.0 * double(groups.are_given() ? 1 : batch) * double(m) * double(n) * double(k);
+  }
 };
 
 // dst[j, i] = src[i, j]. src: (rows, cols) with one unit stride; dst: (cols, rows), contiguous rows

@@ -97,10 +97,10 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
                   ". Levels that can: " + levels_that_can(p, key));
 }
 
-const PackedWeight& packed_of(const GemmProblem& p) { return p.packed; }
+bool takes(const Kernel& k, const GemmProblem& p) { return k.takes(p.packed) && k.takes(p.groups); }
 template <class Problem>
-PackedWeight packed_of(const Problem&) {
-  return {};
+bool takes(const Kernel&, const Problem&) {
+  return true;
 }
 
 // All rows that have a prediction, fastest first. Rows that reject the problem are included.
@@ -113,7 +113,7 @@ struct Predictions {
     double seconds = 0;
     for (const Kernel& k : kernels_for(key.device)) {
       if (k.op != key.op || k.device != key.device || !is_candidate(k)) continue;
-      if ((!k.predict && !k.predict_on_cpu) || !k.takes(packed_of(p))) continue;
+      if ((!k.predict && !k.predict_on_cpu) || !takes(k, p)) continue;
       if (k.predict_on_cpu)
         seconds = predicted(k, p, key.threads);
       else if (k.predict != last)

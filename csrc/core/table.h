@@ -69,7 +69,10 @@ struct Kernel {
   bool (*invariant)(const GemmProblem&) = nullptr;
   // The codes of packed weights that it takes as b. Code::none stands for a matrix.
   CodeSet codes = kNoCode;
+  // What groups of uneven size may divide in its products. GroupedBy::none stands for a plain batch.
+  GroupedBySet groups = kNoGroups;
   bool takes(const PackedWeight& b) const { return codes & fastgemm::codes(b.code); }
+  bool takes(const Groups& g) const { return groups & groups_by(g.by); }
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }
 };
 

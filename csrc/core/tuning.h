@@ -37,6 +37,7 @@ struct TuningKey {
   bool epilogue = false;                            // after some kernels it needs a pass
   Code code = Code::none;                           // of a packed b
   int64_t group_k = 0;
+  GroupedBy groups = GroupedBy::none;
 
   bool operator==(const TuningKey&) const = default;
 };

@@ -72,10 +72,12 @@ void Box::note(Kind kind, const void* shared, const void* site) const {
   const bool store = kind == Kind::bulk_store;
   check_place(store, shared, site);
   int64_t moved = 0, sectors = 0;
+  const void* first = map_.data;  // a tensor may begin before the memory that it shows (ragged.cuh)
   for_each_row([&](int64_t, int64_t, std::byte* memory, int64_t bytes) {
     const auto address = reinterpret_cast<uintptr_t>(memory);
     if (store) bytes = (bytes + kStoredUnit - 1) / kStoredUnit * kStoredUnit;
     const uintptr_t end = address + uintptr_t(bytes);
+    if (moved == 0) first = memory;
     Region* r = memory::find(address);
     if (!trace::instrumented()) return;
     if (!r || end > r->end)
@@ -88,7 +90,7 @@ void Box::note(Kind kind, const void* shared, const void* site) const {
     if (trace::counting()) memory::touch(*r, address, size_t(bytes));
     moved += bytes, sectors += int64_t((end - 1) / 32 - address / 32 + 1);
   });
-  note_bulk(kind, map_.data, moved, sectors, site);
+  note_bulk(kind, first, moved, sectors, site);
   if (store) check_written(static_cast<const std::byte*>(shared), site);
 }
 

@@ -47,6 +47,7 @@ void add_buffers(const GemmProblem& p) {
     add_weight(p.packed, p.b.data, p.n, p.k);
   else
     add("b", p.b, p.type, p.batch, p.k, p.n);
+  add_bytes("ends", p.groups.ends, p.batch * int64_t(sizeof(int32_t)));
   add("c", p.c, p.out_type, p.batch, p.m, p.n);
   add_bias(p.epilogue, p.out_type, p.m, p.n);
   add_result(p.out, p.out_type, p.batch, p.m, p.n);

@@ -23,6 +23,8 @@ constexpr DTypeSet kOtherBytes = dtypes(DType::u8, DType::u8i8, DType::i8u8);
 // The types that tensor cores multiply in place, float32 rounded to tf32.
 constexpr DTypeSet kTensorCoreTypes = kFloat32 | kHalfAndByte;
 
+constexpr GroupedBySet kBatchOrGroups = kNoGroups | kAnyGroups;
+
 // Whether warp_specialized and small apply the epilogue of a product: float32 and 16-bit types, in any
 // layout.
 bool fuses_floats(const GemmProblem& p) { return p.alpha == 1.0 && (p.type == DType::f32 || fuses_half(p)); }
@@ -62,6 +64,7 @@ struct Fields {
   predict::Counter count = nullptr;                             // null: not predicted, and so picked last
   CodeSet codes = kNoCode;                                      // of packed weights; kNoCode: takes matrices
   double (*seconds)(const GemmProblem&, const Gpu&) = nullptr;  // in place of count: the prediction itself
+  GroupedBySet groups = kNoGroups;                              // of uneven size; kNoGroups: takes a batch
   std::string_view summary;
 };
 
@@ -97,7 +100,8 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .mirrors = r.mirrors,
           .most_of_triangle = r.most_of_triangle,
           .invariant = r.invariant,
-          .codes = r.codes};
+          .codes = r.codes,
+          .groups = r.groups};
 }
 
 constexpr Kernel kRows[] = {

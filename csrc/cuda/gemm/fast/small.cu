@@ -7,6 +7,7 @@
 // matrices: more blocks share a multiprocessor and hide each other's latencies. It stands at level 6, because
 // no other kernel of that level comes near it for batches of int32 (benchmarks/fits/h200.json).
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
+#include "cuda/gemm/parts/grouped_problem.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
@@ -37,9 +38,9 @@ struct Config {
   };
 };
 
-template <class C>
+template <class C, class G>
 struct SmallArguments {
-  Gemm<typename C::Type> gemm;
+  G gemm;
   unsigned tiles_n;
   int64_t k_split;       // values of k for each blockIdx.y
   int64_t split_stride;  // matrices of the result between splits
@@ -71,17 +72,16 @@ __device__ __forceinline__ void store_thread_tile_finished(const Epilogue& e, co
 template <class C>
 constexpr int kLeastBlocks = std::is_same_v<typename C::Type, int64_t> ? 1 : 0;
 
-template <class C>
+template <class C, class G>
 __global__ void __launch_bounds__(C::kThreads, kLeastBlocks<C>)
-    gemm_small_kernel(const __grid_constant__ SmallArguments<C> s) {
+    gemm_small_kernel(const __grid_constant__ SmallArguments<C, G> s) {
   using T = typename C::Type;
   using Acc = Accumulator<T>;
   constexpr int kPitch = C::Panel::kPitch, kBK = C::kBK;
   FASTGEMM_DYNAMIC_SHARED(typename C::Buffers, buffers);
-  Gemm<T> g = s.gemm.at_batch(blockIdx.z);
+  auto [g, tile] = block_work<C::kBlock, C::kBlock>(s.gemm, s.tiles_n);
   g.result.out = static_cast<char*>(g.result.out) +
                  blockIdx.y * s.split_stride * g.result.batch_stride * g.result.out_bytes();
-  const BlockTile tile = block_tile<C::kBlock, C::kBlock>(s.tiles_n);
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const ThreadPlace place{warp / C::kWarpsN * 4 + lane / 8, warp % C::kWarpsN * 8 + lane % 8};
   const int64_t k_begin = blockIdx.y * s.k_split, k_end = min(g.k, k_begin + s.k_split);
@@ -119,25 +119,27 @@ __global__ void __launch_bounds__(C::kThreads, kLeastBlocks<C>)
     store_thread_tile(g, s.vectors_out, sums, tile, place);
 }
 
-template <class C, class T>
-void launch_small(const char* name, const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
-  const TileGrid tiles = tile_grid(g.m, g.n, C::kBlock, C::kBlock, batch);
-  const int splits =
-      plans::small_splits(int64_t(tiles.grid.x) * batch, g.k, int(sizeof(T)), multiprocessors());
+template <class C, class G>
+void launch_small(const char* name, const G& g, int batch, const Epilogue& epilogue, Context& context) {
+  using T = typename G::Element;
+  const TileGrid tiles = tile_grid(g, C::kBlock, C::kBlock, batch);
+  const int splits = may_split(g) ? plans::small_splits(int64_t(tiles.grid.x) * batch, g.k, int(sizeof(T)),
+                                                        multiprocessors())
+                                  : 1;
   launch_splits(g, batch, splits, epilogue, context, [&](const Result<T>& result, int64_t columns) {
     const auto run = [&]<class S>() {
-      SmallArguments<S> s{.gemm = g,
+      SmallArguments<S, G> s{.gemm = g,
                           .tiles_n = tiles.tiles_n,
                           .k_split = ceil_div(ceil_div(g.k, splits), C::kBK) * C::kBK,
                           .split_stride = batch,
                           .columns = columns,
-                          .vectors_a = takes_vectors(g.a),
-                          .vectors_b = takes_vectors(g.b),
+                          .vectors_a = takes_vectors(g, g.a, g.a.col_stride),
+                          .vectors_b = takes_vectors(g, g.b, g.b.row_stride),
                           .vectors_out = result_vectors(result),
                           .epilogue = EpilogueOf<S>(epilogue)};
       s.gemm.result = result;
       const dim3 grid(tiles.grid.x, unsigned(splits), tiles.grid.z);
-      launch<gemm_small_kernel<S>>(name, {grid, dim3(C::kThreads), sizeof(typename C::Buffers)}, context)(s);
+      launch<gemm_small_kernel<S, G>>(name, {grid, dim3(C::kThreads), sizeof(typename C::Buffers)}, context)(s);
     };
     if constexpr (kIsHalf<T> || std::is_same_v<T, float>) {
       if (epilogue.asked() && splits == 1) return run.template operator()<Fusing<C>>();
@@ -150,8 +152,8 @@ void launch_small(const char* name, const Gemm<T>& g, int batch, const Epilogue&
 
 void gemm_small(const GemmProblem& problem, Context& context) {
   const Epilogue epilogue = by_rows(problem).epilogue;
-  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    launch_small<Config<T, 64>>("small", g, batch, epilogue, context);
+  run_every_batch(problem, context, [&]<class G>(const G& g, int batch) {
+    launch_small<Config<typename G::Element, 64>>("small", g, batch, epilogue, context);
   });
 }
 

@@ -9,6 +9,7 @@
 //
 // What is left: each element of A is read n times, and each of B m times, which is two loads for each
 // multiply-add. Level 2 reads them less often.
+#include "cuda/gemm/parts/grouped_problem.cuh"
 #include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -23,10 +24,10 @@ constexpr int kBM = coalesced ? kWarps : kLanes;
 template <bool coalesced>
 constexpr int kBN = coalesced ? kLanes : kWarps;
 
-template <class T, bool coalesced>
-__global__ void __launch_bounds__(kLanes* kWarps) gemm_naive_kernel(Gemm<T> batch, unsigned tiles_n) {
-  const Gemm<T> g = batch.at_batch(blockIdx.z);
-  const BlockTile tile = block_tile<kBM<coalesced>, kBN<coalesced>>(tiles_n);
+template <class G, bool coalesced>
+__global__ void __launch_bounds__(kLanes* kWarps) gemm_naive_kernel(G batch, unsigned tiles_n) {
+  using T = typename G::Element;
+  const auto [g, tile] = block_work<kBM<coalesced>, kBN<coalesced>>(batch, tiles_n);
   const int lane = int(threadIdx.x) % kLanes, warp = int(threadIdx.x) / kLanes;
   const int64_t row = tile.row + (coalesced ? warp : lane);
   const int64_t col = tile.col + (coalesced ? lane : warp);
@@ -39,9 +40,9 @@ __global__ void __launch_bounds__(kLanes* kWarps) gemm_naive_kernel(Gemm<T> batc
 
 template <bool coalesced>
 void launch_naive(const char* name, const GemmProblem& problem, Context& context) {
-  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    const TileGrid tiles = tile_grid(g.m, g.n, kBM<coalesced>, kBN<coalesced>, batch);
-    launch<gemm_naive_kernel<T, coalesced>>(name, {tiles.grid, dim3(kLanes * kWarps)}, context)(
+  run_every_batch(problem, context, [&]<class G>(const G& g, int batch) {
+    const TileGrid tiles = tile_grid(g, kBM<coalesced>, kBN<coalesced>, batch);
+    launch<gemm_naive_kernel<G, coalesced>>(name, {tiles.grid, dim3(kLanes * kWarps)}, context)(
         g, tiles.tiles_n);
   });
 }

@@ -6,6 +6,7 @@
 // for 32 uses, so global traffic falls to a 32nd. In every layout, both operands are read in whole sectors.
 //
 // What is left: a shared read of B for each multiply-add, and one of A for four, because nvcc merges these.
+#include "cuda/gemm/parts/grouped_problem.cuh"
 #include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -26,11 +27,11 @@ struct alignas(16) Tiles {
   Acc b[kTile * kPitchB];  // (32, 32): k, n
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(Gemm<T> batch, unsigned tiles_n) {
+template <class G>
+__global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(G batch, unsigned tiles_n) {
+  using T = typename G::Element;
   FASTGEMM_SHARED Tiles<Accumulator<T>> tiles;
-  const Gemm<T> g = batch.at_batch(blockIdx.z);
-  const BlockTile tile = block_tile<kTile, kTile>(tiles_n);
+  const auto [g, tile] = block_work<kTile, kTile>(batch, tiles_n);
   const int y = int(threadIdx.x) / kTile, x = int(threadIdx.x) % kTile;
 
   Accumulator<T> sum = 0;
@@ -50,9 +51,9 @@ __global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(Gemm<T> batch, uns
 }  // namespace
 
 void gemm_tiled(const GemmProblem& problem, Context& context) {
-  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    const TileGrid tiles = tile_grid(g.m, g.n, kTile, kTile, batch);
-    launch<gemm_tiled_kernel<T>>("tiled", {tiles.grid, dim3(kThreads)}, context)(g, tiles.tiles_n);
+  run_every_batch(problem, context, [&]<class G>(const G& g, int batch) {
+    const TileGrid tiles = tile_grid(g, kTile, kTile, batch);
+    launch<gemm_tiled_kernel<G>>("tiled", {tiles.grid, dim3(kThreads)}, context)(g, tiles.tiles_n);
   });
 }
 

@@ -15,6 +15,7 @@
 // The companion thread_tile_unpadded differs only in the padding. Each read of A takes 4 wavefronts instead
 // of 1, so a step of k takes 4 * 4 + 4 = 20 wavefronts instead of 4 + 4 = 8. A warp that copies a transposed
 // operand writes 32 rows of one column: without padding, all 32 words lie in one bank.
+#include "cuda/gemm/parts/grouped_problem.cuh"
 #include "cuda/gemm/parts/tile.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -40,14 +41,13 @@ struct Tiles {
 // The second bound is the number of blocks per multiprocessor. Without it, nvcc keeps more loads of the copy
 // in flight and takes about 118 registers, so only 2 blocks fit. With 8-byte types a block has 33 KB of
 // shared memory, so 3 blocks do not fit on GPUs with 100 KB.
-template <class T, int padding>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 && !FASTGEMM_SM90A ? 2 : 3)
-    gemm_thread_tile_kernel(Gemm<T> batch, unsigned tiles_n) {
-  using Acc = Accumulator<T>;
+template <class G, int padding>
+__global__ void __launch_bounds__(kThreads, sizeof(typename G::Element) == 8 && !FASTGEMM_SM90A ? 2 : 3)
+    gemm_thread_tile_kernel(G batch, unsigned tiles_n) {
+  using Acc = typename G::Acc;
   using Shared = Tiles<Acc, padding>;
   FASTGEMM_SHARED Shared tiles;
-  const Gemm<T> g = batch.at_batch(blockIdx.z);
-  const BlockTile tile = block_tile<kBM, kBN>(tiles_n);
+  const auto [g, tile] = block_work<kBM, kBN>(batch, tiles_n);
   const ThreadPlace place = thread_place();
 
   Acc sum[kTM][kTN] = {};
@@ -86,9 +86,9 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 && !FASTGEMM_SM90A ? 
 
 template <int padding>
 void launch_thread_tile(const char* name, const GemmProblem& problem, Context& context) {
-  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    const TileGrid tiles = tile_grid(g.m, g.n, kBM, kBN, batch);
-    launch<gemm_thread_tile_kernel<T, padding>>(name, {tiles.grid, dim3(kThreads)}, context)(g,
+  run_every_batch(problem, context, [&]<class G>(const G& g, int batch) {
+    const TileGrid tiles = tile_grid(g, kBM, kBN, batch);
+    launch<gemm_thread_tile_kernel<G, padding>>(name, {tiles.grid, dim3(kThreads)}, context)(g,
                                                                                              tiles.tiles_n);
   });
 }

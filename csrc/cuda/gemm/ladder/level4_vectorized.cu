@@ -10,6 +10,7 @@
 // 64 sums and 16 values per thread leave room for 2 blocks of 256 threads on an SM (128 registers per
 // thread). While one block waits for its panels, the other computes. Nothing else hides latency before level
 // 5.
+#include "cuda/gemm/parts/grouped_problem.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
 
@@ -36,15 +37,15 @@ struct alignas(16) Tiles {
 template <class T>
 constexpr int kBlocksAnSM = sizeof(Accumulator<T>) == 8 ? 1 : 2;
 
-template <class T>
-__global__ void __launch_bounds__(kThreads, kBlocksAnSM<T>)
-    gemm_vectorized_kernel(Gemm<T> batch, unsigned tiles_n, bool vectors_a, bool vectors_b,
+template <class G>
+__global__ void __launch_bounds__(kThreads, kBlocksAnSM<typename G::Element>)
+    gemm_vectorized_kernel(G batch, unsigned tiles_n, bool vectors_a, bool vectors_b,
                            ResultVectors vectors_out) {
+  using T = typename G::Element;
   using Acc = Accumulator<T>;
   constexpr int kPitch = BlockPanel<T>::kPitch;
   FASTGEMM_SHARED Tiles<T> tiles;
-  const Gemm<T> g = batch.at_batch(blockIdx.z);
-  const BlockTile tile = block_tile<kBlock, kBlock>(tiles_n);
+  const auto [g, tile] = block_work<kBlock, kBlock>(batch, tiles_n);
   const ThreadPlace place = thread_place();
   const PanelSource<T> from_a{g.a.data, g.a.row_stride, g.a.col_stride, g.m, g.k, vectors_a};
   const PanelSource<T> from_b{g.b.data, g.b.col_stride, g.b.row_stride, g.n, g.k, vectors_b};
@@ -75,10 +76,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksAnSM<T>)
 }  // namespace
 
 void gemm_vectorized(const GemmProblem& problem, Context& context) {
-  run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    const TileGrid tiles = tile_grid(g.m, g.n, kBlock, kBlock, batch);
-    launch<gemm_vectorized_kernel<T>>("vectorized", {tiles.grid, dim3(kThreads)}, context)(
-        g, tiles.tiles_n, takes_vectors(g.a), takes_vectors(g.b), result_vectors(g.result));
+  run_every_batch(problem, context, [&]<class G>(const G& g, int batch) {
+    const TileGrid tiles = tile_grid(g, kBlock, kBlock, batch);
+    launch<gemm_vectorized_kernel<G>>("vectorized", {tiles.grid, dim3(kThreads)}, context)(
+        g, tiles.tiles_n, takes_vectors(g, g.a, g.a.col_stride), takes_vectors(g, g.b, g.b.row_stride), result_vectors(g.result));
   });
 }
 
