@@ -27,7 +27,8 @@ const char* why_unfit(const Kernel& k, const GemmProblem& p) {
     return p.packed.is_given() ? "it does not take packed weights of this format"
                                : "it takes packed weights only";
   if (!k.takes(p.groups))
-    return p.groups.are_given() ? "it does not take groups of uneven size" : "it takes groups of uneven size only";
+    return p.groups.are_given() ? "it does not take groups of uneven size"
+                                : "it takes groups of uneven size only";
   if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision)
     return rounds_to(k.precision);
   return k.rejects ? k.rejects(p) : nullptr;

@@ -111,10 +111,10 @@ struct GemmProblem {
   // contiguous rows and is not conjugated, and the problem is never transposed. Rows take it if their `codes`
   // (table.h) say so.
   PackedWeight packed;
-  // If given, the batch counts groups. a and out (with groups of k: a and b) are then one matrix with the rows
-  // of all groups, m (k) counts these, and their batch strides are 0. Problems have groups of m or of k;
-  // groups of n are those of the transposed product. Rows of out beyond the last group are set to zero. Rows of
-  // the table take it if their `groups` (table.h) say so.
+  // If given, the batch counts groups. a and out (with groups of k: a and b) are then one matrix with the
+  // rows of all groups, m (k) counts these, and their batch strides are 0. Problems have groups of m or of k;
+  // groups of n are those of the transposed product. Rows of out beyond the last group are set to zero. Rows
+  // of the table take it if their `groups` (table.h) say so.
   Groups groups;
   double alpha = 1.0, beta = 0.0;
   // Whether a or b is conjugated. Only for kernels that take complex matrices directly (table.h, `complex`).

@@ -52,7 +52,8 @@ void multiply_groups_on_gpu(const GroupedCall& call) {
   const bool activates = call.activation != Activation::none;
   const bool rounds = activates && (p.out_type == DType::f16 || p.out_type == DType::bf16);
   TensorRef bias = call.bias;
-  if (bias && rounds) wide_bias = contiguous_matrices(bias.tensor, bias.view, kFloat), bias = viewed(*wide_bias);
+  if (bias && rounds)
+    wide_bias = contiguous_matrices(bias.tensor, bias.view, kFloat), bias = viewed(*wide_bias);
   with_context(a.view, [&](OpContext& context, Device device, int threads) {
     const GemmProblem result = p;
     if (rounds) {

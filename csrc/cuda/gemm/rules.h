@@ -66,6 +66,21 @@ inline const char* beyond_packed_mma(const GemmProblem& p) {
   return nullptr;
 }
 
+// grouped_wgmma: its blocks keep the tiles of all groups in shared memory, and count them in 32 bits.
+inline const char* beyond_grouped_wgmma(const GemmProblem& p) {
+  if (p.batch < 1 || p.batch > plans::kMostGroups) return "it takes 1 to 512 groups";
+  if (p.out.col_stride != 1 && p.n != 1) return "it writes C row by row";
+  if (p.k == 0) return "k is 0";
+  const bool is_row = p.c.row_stride == 0 && p.groups.by == GroupedBy::m;
+  if (p.beta != 0 && !is_row) return "of what is added to a product, it takes a bias of rows alone";
+  const auto tiles = [](int64_t extent, int tile) { return double((extent + tile - 1) / tile); };
+  const double grouped =
+      p.groups.by == GroupedBy::m ? tiles(p.m, 64) + double(p.batch) : tiles(p.m, 128) * double(p.batch);
+  if (grouped * tiles(p.n, 128) >= 1 << 30)
+    return "there are 2^30 tiles or more, and it counts them in 32 bits";
+  return beyond_coordinates(p);
+}
+
 inline const char* beyond_small_tile(const GemmProblem& p) {
   constexpr int64_t kMostColumns = 64 * 65535;  // gridDim.y
   if (by_rows(p).n > kMostColumns)

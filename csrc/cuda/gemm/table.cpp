@@ -4,6 +4,7 @@
 
 #include "core/passes.h"
 #include "cuda/gemm/launchers.h"
+#include "cuda/gemm/predict/grouped.h"
 #include "cuda/gemm/predict/packed.h"
 #include "cuda/gemm/predict/predict.h"
 #include "cuda/gemm/predict/triangle.h"

@@ -129,17 +129,18 @@ void launch_small(const char* name, const G& g, int batch, const Epilogue& epilo
   launch_splits(g, batch, splits, epilogue, context, [&](const Result<T>& result, int64_t columns) {
     const auto run = [&]<class S>() {
       SmallArguments<S, G> s{.gemm = g,
-                          .tiles_n = tiles.tiles_n,
-                          .k_split = ceil_div(ceil_div(g.k, splits), C::kBK) * C::kBK,
-                          .split_stride = batch,
-                          .columns = columns,
-                          .vectors_a = takes_vectors(g, g.a, g.a.col_stride),
-                          .vectors_b = takes_vectors(g, g.b, g.b.row_stride),
-                          .vectors_out = result_vectors(result),
-                          .epilogue = EpilogueOf<S>(epilogue)};
+                             .tiles_n = tiles.tiles_n,
+                             .k_split = ceil_div(ceil_div(g.k, splits), C::kBK) * C::kBK,
+                             .split_stride = batch,
+                             .columns = columns,
+                             .vectors_a = takes_vectors(g, g.a, g.a.col_stride),
+                             .vectors_b = takes_vectors(g, g.b, g.b.row_stride),
+                             .vectors_out = result_vectors(result),
+                             .epilogue = EpilogueOf<S>(epilogue)};
       s.gemm.result = result;
       const dim3 grid(tiles.grid.x, unsigned(splits), tiles.grid.z);
-      launch<gemm_small_kernel<S, G>>(name, {grid, dim3(C::kThreads), sizeof(typename C::Buffers)}, context)(s);
+      launch<gemm_small_kernel<S, G>>(name, {grid, dim3(C::kThreads), sizeof(typename C::Buffers)},
+                                      context)(s);
     };
     if constexpr (kIsHalf<T> || std::is_same_v<T, float>) {
       if (epilogue.asked() && splits == 1) return run.template operator()<Fusing<C>>();

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       const auto consumer = [&] {
         return typename Source::template Consumer<S>(shared->ring, shared->stage[0], warp);
       };
-      consume<S, Source, Out, transposed>(*shared, consumer, maps, schedule, warp, [](auto&&...) {});
+      consume<Source, Out, transposed>(*shared, consumer, maps, schedule, warp, [](auto&&...) {});
     });
     return;
   }
@@ -72,11 +72,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     const auto producer = [&] {
       return typename Source::template Producer<S>(shared->stage[0], shared->ring, maps.x, maps.y);
     };
-    return produce<S, transposed>(producer, maps, schedule);
+    return produce<transposed>(producer, maps, schedule);
   }
   if (S::kMirrors || g.rows.data == nullptr) return;
   with_result(
-      [&]<class Out>() { store_boxes<S, Out, transposed>(*shared, schedule, warp - S::kConsumerWarps - 1); });
+      [&]<class Out>() { store_boxes<Out, transposed>(*shared, schedule, warp - S::kConsumerWarps - 1); });
 #endif
 }
 

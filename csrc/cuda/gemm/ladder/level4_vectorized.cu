@@ -79,7 +79,8 @@ void gemm_vectorized(const GemmProblem& problem, Context& context) {
   run_every_batch(problem, context, [&]<class G>(const G& g, int batch) {
     const TileGrid tiles = tile_grid(g, kBlock, kBlock, batch);
     launch<gemm_vectorized_kernel<G>>("vectorized", {tiles.grid, dim3(kThreads)}, context)(
-        g, tiles.tiles_n, takes_vectors(g, g.a, g.a.col_stride), takes_vectors(g, g.b, g.b.row_stride), result_vectors(g.result));
+        g, tiles.tiles_n, takes_vectors(g, g.a, g.a.col_stride), takes_vectors(g, g.b, g.b.row_stride),
+        result_vectors(g.result));
   });
 }
 

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
         if (weight.scales.by_rows || weight.weight.global || weight.bias)
           finish_rows<Out, T>(sum, weight, g.rows.n, row);
       };
-      consume<S, Source, Out, true>(*shared, consumer, maps, schedule, warp, adjust);
+      consume<Source, Out, true>(*shared, consumer, maps, schedule, warp, adjust);
     });
     return;
   }
@@ -101,12 +101,12 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
       return typename Source::template Producer<S::kStages, S::kStageBytes>(shared->stage[0], shared->ring,
                                                                             maps.y, weight);
     };
-    return produce<S, true>(producer, maps, parts());
+    return produce<true>(producer, maps, parts());
   }
   if (g.rows.data == nullptr) return;
   const auto schedule = parts();
   with_result(
-      [&]<class Out>() { store_boxes<S, Out, true>(*shared, schedule, warp - S::kConsumerWarps - 1); });
+      [&]<class Out>() { store_boxes<Out, true>(*shared, schedule, warp - S::kConsumerWarps - 1); });
 #endif
 }
 

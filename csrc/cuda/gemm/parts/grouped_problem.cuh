@@ -70,9 +70,10 @@ struct GroupedGemm : Gemm<T> {
     }
     g.m = range.size();
     g.a.data += range.begin * g.a.row_stride;
-    g.result.out = static_cast<char*>(g.result.out) + range.begin * g.result.row_stride * g.result.out_bytes();
-    g.result.c = static_cast<const char*>(g.result.c) +
-                 range.begin * g.result.c_row_stride * g.result.out_bytes();
+    g.result.out =
+        static_cast<char*>(g.result.out) + range.begin * g.result.row_stride * g.result.out_bytes();
+    g.result.c =
+        static_cast<const char*>(g.result.c) + range.begin * g.result.c_row_stride * g.result.out_bytes();
     if (index == groups) g.k = 0, g.result.beta = 0;  // beyond the last end
     return g;
   }
@@ -89,7 +90,8 @@ TileGrid tile_grid(const GroupedGemm<T>& g, int bm, int bn, int groups) {
   return tile_grid(g.m + int64_t{bm} * (groups + 1), g.n, bm, bn, 1);
 }
 
-// Whether rows (columns) of an operand can be read by vectors. With groups of k, lines along k begin anywhere.
+// Whether rows (columns) of an operand can be read by vectors. With groups of k, lines along k begin
+// anywhere.
 template <class T>
 bool takes_vectors(const Gemm<T>&, const Operand<T>& x, int64_t /* k_stride */) {
   return takes_vectors(x);

@@ -75,8 +75,8 @@ template <class S>
 using MapsOf = std::conditional_t<S::kMirrors, MirroredMaps, Maps>;
 
 // The place in C of box `index` of a warp's rows of a tile. `bytes` is the size of an element of C.
-template <bool transposed, class S>
-__device__ __forceinline__ RowsPlace place_of_box(const TileOrigin<S>& tile, int warp, int index, int bytes) {
+template <bool transposed, class Place>
+__device__ __forceinline__ RowsPlace place_of_box(const Place& tile, int warp, int index, int bytes) {
   const int row = tile.row + kWarpRows * warp;
   const int column =
       tile.column + index * (transposed ? kBoxBytes / int(box_swizzle(true, bytes)) : 128 / bytes);
@@ -94,8 +94,13 @@ __device__ __forceinline__ bool is_skipped(const TileOrigin<S>& tile, const Argu
     return false;
 }
 
-template <class S, class T>
+// The schedule of one product or of a batch of equal ones. What the functions below ask of a schedule is
+// what it has: each_part() and place() as in parts/wgmma_kernel.cuh; origin(maps, part): where the producer
+// begins; ends(part): whether it is the last part of its tile; finishes(): as in parts/schedules/chunks.cuh;
+// stored_at(tile) and rows(tile): where results go.
+template <class S_, class T>
 struct PersistentSchedule {
+  using S = S_;
   const Arguments<T>& g;
   Parts parts;
 
@@ -111,20 +116,31 @@ struct PersistentSchedule {
     }
   }
   __device__ __forceinline__ TileOrigin<S> place(const Part& part) const { return {part.tile, g.schedule}; }
+  __device__ __forceinline__ StageOrigin origin(const BoxMaps& maps, const Part& part) const {
+    return maps.origin(place(part));
+  }
+  __device__ __forceinline__ TileOrigin<S> stored_at(int tile) const { return {tile, g.schedule}; }
+  __device__ __forceinline__ const ResultRows& rows(int) const { return g.rows; }
+  __device__ __forceinline__ bool ends(const Part& part) const { return part.end == g.schedule.work.steps; }
+  __device__ __forceinline__ bool finishes(Accumulator<T> (&sum)[S::kSums], const Part& part,
+                                           int warpgroup) const {
+    return FASTGEMM_TARGET::finishes<S>(g.schedule, sum, part, warpgroup);
+  }
 };
 
 // The producer warp fills the ring with the stages of all parts. c goes through the ring, too, after the last
 // stage of a tile: two boxes for each consumer warp at a time.
-template <class S, bool transposed, class MakeProducer, class T>
+template <bool transposed, class MakeProducer, class Schedule>
 __device__ __forceinline__ void produce(MakeProducer&& make_producer, const Maps& maps,
-                                        const PersistentSchedule<S, T>& schedule) {
-  const Arguments<T>& g = schedule.g;
+                                        const Schedule& schedule) {
+  using S = typename Schedule::S;
+  const auto& g = schedule.g;
   const bool elected = elect_one();
   auto producer = make_producer();
   schedule.each_part([&](const Part& part, int begin, int end) {
-    const TileOrigin<S> place = schedule.place(part);
-    producer.fill(maps.origin(place), begin, end, elected);
-    if (!g.adds || part.end != g.schedule.work.steps) return;
+    producer.fill(schedule.origin(maps, part), begin, end, elected);
+    if (!g.adds || !schedule.ends(part)) return;
+    const auto place = schedule.place(part);
     constexpr int kBoxes = 2 * S::kConsumerWarps;
     static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
     FASTGEMM_NO_UNROLL
@@ -164,13 +180,14 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
   boxes.take(sum, tile, [&](Acc x, Acc c) { return g.alpha * x + g.beta * c; }, next_two, done);
 }
 
-template <class S, class Source, class Out, bool transposed, class MakeConsumer, class T, class Adjust>
-__device__ __forceinline__ void consume(typename S::Shared& shared, MakeConsumer&& make_consumer,
-                                        const MapsOf<S>& maps, const PersistentSchedule<S, T>& schedule,
+template <class Source, class Out, bool transposed, class MakeConsumer, class Schedule, class Adjust>
+__device__ __forceinline__ void consume(typename Schedule::S::Shared& shared, MakeConsumer&& make_consumer,
+                                        const MapsOf<typename Schedule::S>& maps, const Schedule& schedule,
                                         int warp, Adjust&& adjust) {
-  const Arguments<T>& g = schedule.g;
+  using S = typename Schedule::S;
+  const auto& g = schedule.g;
   const auto place_of = [&](int tile) {
-    return place_of_box<transposed>(TileOrigin<S>(tile, g.schedule), warp, 0, int(sizeof(Out)));
+    return place_of_box<transposed>(schedule.stored_at(tile), warp, 0, int(sizeof(Out)));
   };
   const auto store = [&] {
     if constexpr (S::kMirrors)
@@ -186,7 +203,7 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, MakeConsumer
     if (i < boxes.kHeld) boxes.store(i);
   };
   multiply_parts<Source, S::kSums, kChunk>(consumer, schedule, store_held, [&](auto& sum, const Part& part) {
-    if (!finishes<S>(g.schedule, sum, part, warp / 4)) return;
+    if (!schedule.finishes(sum, part, warp / 4)) return;
     adjust(sum, part);
     if constexpr (kFuses<S>) finish_strip<32, Out>(g.epilogue, schedule.place(part).column, g.rows.n, sum);
     finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
@@ -197,16 +214,16 @@ __device__ __forceinline__ void consume(typename S::Shared& shared, MakeConsumer
 
 // Stores the boxes of every kRowStorers-th consumer warp where the TMA cannot store them.
 inline constexpr int kRowStorers = 3;
-template <class S, class Out, bool transposed, class T>
-__device__ __forceinline__ void store_boxes(typename S::Shared& shared,
-                                            const PersistentSchedule<S, T>& schedule, int first_warp) {
-  const Arguments<T>& g = schedule.g;
+template <class Out, bool transposed, class Schedule>
+__device__ __forceinline__ void store_boxes(typename Schedule::S::Shared& shared, const Schedule& schedule,
+                                            int first_warp) {
+  using S = typename Schedule::S;
   constexpr int kBoxes = S::kM * S::kN / S::kConsumerWarps * int(sizeof(Out)) / kBoxBytes;
   constexpr bool kOdd = kBoxes % 2 != 0;
   uint32_t phase = 0;  // with kOdd: how many boxes were stored for each warp
   schedule.each_part([&](const Part& part, int, int) {
-    if (part.end != g.schedule.work.steps) return;
-    const TileOrigin<S> tile = schedule.place(part);
+    if (!schedule.ends(part)) return;
+    const auto tile = schedule.stored_at(part.tile);
     FASTGEMM_NO_UNROLL
     for (int index = 0; index < kBoxes; ++index) {
       const int turn = kOdd ? int(phase % 2) : index % 2;
@@ -215,7 +232,7 @@ __device__ __forceinline__ void store_boxes(typename S::Shared& shared,
         BoxBarriers& barriers = shared.boxes[warp];
         wait_phase(&barriers.full[turn], kOdd ? phase / 2 % 2 : phase);
         store_rows<Out, BoxShape<Out, transposed>>(
-            shared.staging[warp].box[turn], g.rows,
+            shared.staging[warp].box[turn], schedule.rows(part.tile),
             place_of_box<transposed>(tile, warp, index, int(sizeof(Out))));
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(&barriers.empty[turn]);

@@ -246,6 +246,12 @@ inline int packed_columns(int64_t m, int64_t n, int64_t processors) {
 inline int specialized_stages(int64_t k, int element_bytes) {
   return int(std::max<int64_t>(ceil_div(k, 128 / element_bytes), kChunk));
 }
+// grouped_wgmma: the most groups, and the rows of a group in a tile.
+inline constexpr int kMostGroups = 512;
+inline int group_columns(int64_t rows, int64_t groups) {
+  const int64_t mean = rows / std::max<int64_t>(groups, 1);
+  return mean <= 48 ? 64 : mean <= 160 ? 128 : 256;
+}
 inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors) {
   return int(std::min<int64_t>(processors, tiles * chunks));
 }

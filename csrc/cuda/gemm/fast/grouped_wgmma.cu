@@ -1,0 +1,247 @@
+// Level 6 on Hopper for products of groups of uneven size: the experts of a mixture, and the gradients of
+// their weights. What changes from wgmma_specialized:
+//   - the kernel reads where groups end, and its blocks find their tiles from that
+//     (parts/schedules/groups.cuh);
+//   - groups of rows: tiles are those of C^T, (128 columns of C, 64 to 256 rows of a group), because a group
+//     may have few rows. A tile that reaches into the next group reads rows of it, which are other columns of
+//     wgmma and are not stored;
+//   - groups of k: boxes end where a group ends (parts/sources/ragged.cuh), so that no value of the next
+//     group, which may be NaN, is multiplied;
+//   - a bias is added to the sums in registers.
+//
+// Rows of C beyond the last group are set to zero by all blocks at the end.
+#include "cuda/gemm/parts/grouped_problem.cuh"
+#include "cuda/gemm/parts/schedules/groups.cuh"
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
+#include "cuda/gemm/rules.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// Tiles is what a schedule keeps in shared memory.
+template <int N, class Tiles>
+struct GroupShape {
+  static constexpr bool kMirrors = false;
+  static constexpr int kHeldBoxes = 4;
+  static constexpr int kM = 128, kN = N;
+  static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;
+  static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
+  static constexpr int kSums = kN / 2;
+  // Boxes of c would go through the ring, two for each consumer warp.
+  static constexpr int kStageBytes = std::max((kM + kN) * 128, 2 * kConsumerWarps * kBoxBytes);
+  static constexpr int kStages = (192 << 10) / kStageBytes;
+
+  struct Shared {
+    unsigned char stage[kStages][kStageBytes];
+    StagingBoxes staging[kConsumerWarps];
+    RingBarriers<kStages> ring;
+    BoxBarriers boxes[kConsumerWarps];
+    Tiles tiles;
+  };
+  static_assert(sizeof(Shared) <= 227 << 10);
+};
+
+// Adds a bias to a thread's sums of a tile of C^T, whose rows are columns of C.
+template <class Out, class T, int R>
+__device__ __forceinline__ void add_bias(float (&sum)[R], const GroupArguments<T>& g, int group, int row) {
+  float bias[2];
+  FASTGEMM_UNROLL
+  for (int i = 0; i < 2; ++i)
+    bias[i] = widen(static_cast<const Out*>(
+        g.bias)[group * g.bias_group_stride + min(row + 8 * i, g.rows.n - 1) * g.bias_stride]);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; ++i) sum[i] += bias[i % 4 / 2];
+}
+
+// Sets the rows of C beyond the last group to zero.
+template <class Out, class T>
+__device__ __forceinline__ void clear_rest(void* out, const GroupArguments<T>& g) {
+  const GroupRange rest = group_or_rest(g.ends, g.groups, g.groups, g.size);
+  for (int row = rest.begin + int(blockIdx.x); row < rest.end; row += int(gridDim.x))
+    for (int column = int(threadIdx.x); column < g.rows.n; column += int(blockDim.x))
+      static_cast<Out*>(out)[row * g.rows.row_stride + column] = round_to<Out>(0.0f);
+}
+
+template <class Schedule, Major x_major, Major y_major, class T = typename Schedule::Element>
+__global__ void __launch_bounds__(Schedule::S::kThreads, 1)
+    gemm_grouped_wgmma_kernel(const __grid_constant__ Maps maps, const __grid_constant__ GroupArguments<T> g,
+                              void* out) {
+#if FASTGEMM_SM90A
+  using S = typename Schedule::S;
+  using Source = BoxSource<T, x_major, S::kM, Read::often, y_major, S::kN, Read::often>;
+  constexpr bool kTransposed = Schedule::kTransposed;
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  if (threadIdx.x == S::kConsumerThreads)
+    prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
+  if (threadIdx.x == 0) {
+    shared->ring.init(1, S::kConsumerWarps);
+    for (BoxBarriers& b : shared->boxes)
+      for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
+    fence_barrier_init();
+  }
+  launch_dependents();
+  grid_dependency_wait();
+  Schedule::plan_work(shared->tiles, g);
+  __syncthreads();
+  const int warp = warp_index();
+  // Made where it is used: kept across the branch below, it would take uniform registers that spill.
+  const auto parts = [&] { return Schedule{g, shared->tiles}; };
+  const auto with_result = [&](auto&& body) {
+    if (g.out_bytes == 4) return body.template operator()<float>();
+    body.template operator()<T>();
+  };
+  if (warp < S::kConsumerWarps) {
+    claim_registers<224>();
+    const Schedule schedule = parts();
+    with_result([&]<class Out>() {
+      const auto consumer = [&] {
+        return typename Source::template Consumer<S>(shared->ring, shared->stage[0], warp);
+      };
+      const auto adjust = [&](auto& sum, const Part& part) {
+        if constexpr (kTransposed) {
+          if (g.bias == nullptr) return;
+          const GroupPlace at = schedule.within_group(part.tile);
+          add_bias<Out>(sum, g, at.batch, at.row + 16 * warp + fresh_lane() / 4);
+        }
+      };
+      consume<Source, Out, kTransposed>(*shared, consumer, maps, schedule, warp, adjust);
+      if constexpr (kTransposed) clear_rest<Out>(out, g);
+    });
+    return;
+  }
+  release_registers<64>();
+  if (warp == S::kConsumerWarps) {
+    const auto producer = [&] {
+      using X = typename Source::X;
+      using Y = typename Source::Y;
+      using OfRows = StageProducer<S::kStages, S::kStageBytes, X, Y>;
+      using OfK = RaggedProducer<S::kStages, S::kStageBytes, X, Y>;
+      return std::conditional_t<kTransposed, OfRows, OfK>(shared->stage[0], shared->ring, maps.x, maps.y);
+    };
+    return produce<kTransposed>(producer, maps, parts());
+  }
+  if (g.rows.data == nullptr) return;
+  const Schedule schedule = parts();
+  with_result(
+      [&]<class Out>() { store_boxes<Out, kTransposed>(*shared, schedule, warp - S::kConsumerWarps - 1); });
+#endif
+}
+
+// The map of the result: that of all groups' rows, or of a matrix for each group.
+template <class T>
+TensorMap map_of_result(const Gemm<T>& g, bool by_rows, int groups) {
+  const Boxes result{g.result.out, g.result.row_stride, g.result.batch_stride};
+  if (!by_rows) return result.map(g, groups, false);
+  const int bytes = g.result.out_bytes();
+  const Swizzle width = box_swizzle(true, bytes);
+  return ragged_map({result.data, bytes, g.n, g.m, 1, result.row_stride * bytes,
+                     g.m * result.row_stride * bytes, int(width) / bytes, kBoxBytes / int(width), width});
+}
+
+template <class T>
+TensorMap ragged_operand(const BoxOperand<T>& o) {
+  return ragged_map({o.data, int(sizeof(T)), o.side, o.k, 1, o.row_stride * int64_t{sizeof(T)},
+                     o.k * o.row_stride * int64_t{sizeof(T)}, SideBox<T>::kSide, 128 / int(sizeof(T)),
+                     SideBox<T>::kSwizzle});
+}
+
+// The operand with its sides or k along rows; a copy if it does not lie so, or if the TMA cannot read it.
+template <class T>
+BoxOperand<T> along(Major major, const Side<T>& s, RowCopies& copies, Context& context) {
+  BoxOperand<T> o = operand_in_place(s, 1);
+  if (o.major != major) return copied_along(major, s, 1, context);
+  if (o.readable()) return o;
+  const PackedRows<T> copy = copies.add(s.data, o.rows(), o.columns(), o.row_stride, 1, 0, 1, context);
+  o.data = copy.data, o.row_stride = copy.row_stride;
+  return o;
+}
+
+template <class Schedule, Major x_major, Major y_major, class T = typename Schedule::Element>
+void launch_groups(const Maps& maps, GroupArguments<T> arguments, const Gemm<T>& g, int blocks,
+                   RowCopies& copies, Context& context) {
+  using S = typename Schedule::S;
+  std::span<uint32_t> flags;
+  if (arguments.sharing.hand_over < plans::kUnshared.hand_over) {
+    auto& s = arguments.schedule;
+    const size_t count = size_t(blocks) * S::kConsumers;
+    s.partials = static_cast<float*>(context.allocate(size_t(blocks) * S::kM * S::kN * sizeof(float)));
+    s.flags = static_cast<uint32_t*>(context.allocate(count * sizeof(uint32_t)));
+    flags = {s.flags, count};
+  }
+  copies.launch(flags, context);
+  launch<gemm_grouped_wgmma_kernel<Schedule, x_major, y_major>>(
+      "grouped_wgmma", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), true},
+      context)(maps, arguments, g.result.out);
+}
+
+template <class T>
+GroupArguments<T> arguments_of(const GemmProblem& p, const Gemm<T>& g, bool in_boxes) {
+  const Result<T>& r = g.result;
+  GroupArguments<T> a{};
+  a.alpha = r.alpha, a.out_bytes = r.out_bytes();
+  a.rows = {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)};
+  a.ends = p.groups.ends, a.groups = int(p.batch);
+  a.size = int(p.groups.by == GroupedBy::m ? g.m : g.k);
+  if (p.beta != 0) a.bias = r.c, a.bias_stride = r.c_col_stride, a.bias_group_stride = r.c_batch_stride;
+  return a;
+}
+
+template <class T>
+void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context) {
+  RowCopies copies;
+  const int groups = int(p.batch);
+  const BoxOperand<T> x = box_operand(side_b(g, groups), groups, std::min(g.n, g.k), false, copies, context);
+  const BoxOperand<T> y = along(Major::k, side_a(g, 1), copies, context);
+  const bool in_boxes = Boxes{g.result.out, g.result.row_stride, 0}.writable(g, 1);
+  GroupArguments<T> arguments = arguments_of(p, g, in_boxes);
+  const int columns = plans::group_columns(g.m, groups);
+  arguments.schedule.tiles_m = int(ceil_div(g.n, 128));
+  arguments.schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
+  arguments.sharing = p.invariant ? plans::kUnshared : plans::kLastWave;
+  const int64_t most = (ceil_div(g.m, columns) + groups) * arguments.schedule.tiles_m;
+  const int blocks = plans::specialized_blocks(most, arguments.schedule.stages / kChunk, multiprocessors());
+  Maps maps{};
+  maps.x = x.map(128), maps.y = y.map(columns), maps.batch_x = 1;
+  maps.out = in_boxes ? map_of_result(g, true, groups) : maps.y;
+  const auto run = [&]<int N>() {
+    using Schedule = RowGroups<GroupShape<N, GroupTiles>, T>;
+    if (x.major == Major::k)
+      launch_groups<Schedule, Major::k, Major::k>(maps, arguments, g, blocks, copies, context);
+    else
+      launch_groups<Schedule, Major::mn, Major::k>(maps, arguments, g, blocks, copies, context);
+  };
+  if (columns == 64) return run.template operator()<64>();
+  columns == 128 ? run.template operator()<128>() : run.template operator()<256>();
+}
+
+template <class T>
+void launch_k_groups(const GemmProblem& p, const Gemm<T>& g, Context& context) {
+  RowCopies copies;
+  const int groups = int(p.batch);
+  const BoxOperand<T> x = along(Major::mn, side_a(g, 1), copies, context);
+  const BoxOperand<T> y = along(Major::mn, side_b(g, 1), copies, context);
+  const bool in_boxes = Boxes{g.result.out, g.result.row_stride, g.result.batch_stride}.writable(g, groups);
+  GroupArguments<T> arguments = arguments_of(p, g, in_boxes);
+  arguments.sharing = plans::kUnshared;
+  auto& schedule = arguments.schedule;
+  schedule.tiles_m = int(ceil_div(g.m, 128)), schedule.tiles_n = int(ceil_div(g.n, 256));
+  const int64_t tiles = int64_t{groups} * schedule.tiles_m * schedule.tiles_n;
+  const int blocks = plans::specialized_blocks(tiles, 1, multiprocessors());
+  Maps maps{};
+  maps.x = ragged_operand(x), maps.y = ragged_operand(y);
+  maps.out = in_boxes ? map_of_result(g, false, groups) : maps.y;
+  launch_groups<KGroups<GroupShape<256, NoTiles>, T>, Major::mn, Major::mn>(maps, arguments, g, blocks,
+                                                                            copies, context);
+}
+
+}  // namespace
+
+void gemm_grouped_wgmma(const GemmProblem& p, Context& context) {
+  if (p.m == 0 || p.n == 0 || p.batch == 0) return;
+  with_element<Half, BFloat16>(p.type, [&]<class T>() {
+    const Gemm<T> g = gemm_of<T>(p);
+    p.groups.by == GroupedBy::m ? launch_row_groups(p, g, context) : launch_k_groups(p, g, context);
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

@@ -1,0 +1,214 @@
+// Schedules of products with groups of uneven size (core/groups.h), for the room of specialized.cuh. The
+// kernel reads the ends of the groups, so nobody waits for them on the host. Contract: a schedule's
+// plan_work(), which all threads of the block call, reads them; after a barrier the other functions are those
+// of PersistentSchedule.
+//
+//   RowGroups   the groups are rows of C. Tiles of a group are numbered after those of the groups before, so
+//               that blocks divide the tiles of all groups evenly, however uneven the groups are:
+//
+//                 group         0 (300 rows)   1 (none)   2 (40)   3 (700)
+//                 tiles of 256  0 1                       2        3 4 5       times those along n
+//
+//   KGroups     the groups are parts of k, and each has a C of its own. All have the same number of tiles.
+#pragma once
+
+#include "cuda/gemm/parts/sources/ragged.cuh"
+#include "cuda/gemm/parts/specialized.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+inline constexpr int kMostGroups = plans::kMostGroups;
+
+// What the kernel knows of a product of groups, beside its tiles.
+template <class T>
+struct GroupArguments : Arguments<T> {
+  const int32_t* ends;
+  int groups;
+  int size;          // the rows of C in all groups, or the k
+  const void* bias;  // a number for each column of C, of the result's type; may be null
+  int64_t bias_stride, bias_group_stride;
+  Sharing sharing;
+
+  __device__ __forceinline__ GroupRange range(int group) const { return GroupRange::of(ends, group, size); }
+};
+
+// Where a tile lies: `row` and `column` are those of X and Y (wgmma_kernel.cuh).
+struct GroupPlace {
+  int batch, row, column;
+};
+
+// In shared memory: the tiles of all groups, and how blocks share them.
+struct GroupTiles {
+  StreamK work;
+  int first[kMostGroups + 1];  // the tiles along the rows of the groups before
+
+  // The group of tile `at`. The lanes of a warp look at 32 groups at once. Empty groups begin where the next
+  // group does, so the last group that begins at or before the tile is not empty.
+  __device__ __forceinline__ int group_of(int at, int groups) const {
+    constexpr unsigned kAll = 0xffffffffu;
+    const int lane = fresh_lane();
+    int begin = 0;
+    if (groups > 32) {
+      const int group = 32 * lane;
+      begin = 32 * (__popc(__ballot_sync(kAll, group < groups && first[group] <= at)) - 1);
+    }
+    return begin + __popc(__ballot_sync(kAll, begin + lane < groups && first[begin + lane] <= at)) - 1;
+  }
+};
+
+struct NoTiles {};
+
+// Tiles are those of C^T: X are the columns of C (the weights of a group), Y are rows of C.
+template <class S_, class T>
+struct RowGroups {
+  using S = S_;
+  using Element = T;
+  static constexpr bool kTransposed = true;
+  const GroupArguments<T>& g;
+  const GroupTiles& tiles;
+
+  __device__ __forceinline__ static void plan_work(GroupTiles& tiles, const GroupArguments<T>& g) {
+    if (warp_index() != 0) return;
+    const int lane = fresh_lane();
+    int before = 0;
+    for (int first = 0; first < g.groups; first += 32) {
+      const int group = first + lane;
+      const int rows = group < g.groups ? g.range(group).size() : 0, own = (rows + S::kN - 1) / S::kN;
+      int end = own;
+      FASTGEMM_UNROLL
+      for (int step = 1; step < 32; step *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, end, step);
+        if (lane >= step) end += other;
+      }
+      if (group < g.groups) tiles.first[group] = before + end - own;
+      before += __shfl_sync(0xffffffffu, end, 31);
+    }
+    if (lane != 0) return;
+    tiles.first[g.groups] = before;
+    tiles.work = share_tiles(int64_t{before} * g.schedule.tiles_m, g.schedule.stages / kChunk, g.sharing);
+  }
+
+  template <class Body>
+  __device__ __forceinline__ void each_part(Body&& body) const {
+    Parts left(tiles.work, int(blockIdx.x), int(gridDim.x));
+    Part part;
+    while (left.next(part)) {
+      const int begin = part.first * kChunk;
+      body(part, begin, ends(part) ? g.schedule.stages : part.end * kChunk);
+    }
+  }
+  __device__ __forceinline__ bool ends(const Part& part) const { return part.end == tiles.work.steps; }
+  __device__ __forceinline__ bool finishes(Accumulator<T> (&sum)[S::kSums], const Part& part,
+                                           int warpgroup) const {
+    const Schedule<Accumulator<T>> s{0, 0, tiles.work, g.schedule.partials, g.schedule.flags};
+    return FASTGEMM_TARGET::finishes<S>(s, sum, part, warpgroup);
+  }
+
+  // The group of a tile, the tile's first row of X, and its first row in the group.
+  __device__ __forceinline__ GroupPlace within_group(int tile) const {
+    const int group = tiles.group_of(tile / g.schedule.tiles_m, g.groups);
+    const int first = tiles.first[group];
+    const TilePlace<16> place(tile - first * g.schedule.tiles_m, g.schedule.tiles_m,
+                              tiles.first[group + 1] - first);
+    return {group, place.row * S::kM, place.column * S::kN};
+  }
+  __device__ __forceinline__ StageOrigin origin(const BoxMaps&, const Part& part) const {
+    const GroupPlace at = within_group(part.tile);
+    return {at.row, g.range(at.batch).begin + at.column, at.batch, 0};
+  }
+  __device__ __forceinline__ GroupPlace stored_at(int tile) const {
+    const GroupPlace at = within_group(tile);
+    const GroupRange range = g.range(at.batch);
+    if (g.rows.data) return {0, at.row, range.begin + at.column};
+    return {box_plane(range), at.row, box_row(range, g.size, at.column)};
+  }
+  __device__ __forceinline__ GroupPlace place(const Part& part) const { return stored_at(part.tile); }
+  __device__ __forceinline__ ResultRows rows(int tile) const {
+    ResultRows rows = g.rows;
+    rows.m = g.range(within_group(tile).batch).end;
+    return rows;
+  }
+
+ private:
+  // As plan_stream_k() (predict/plans.h): the tiles of the last wave are shared where that pays.
+  __device__ __forceinline__ static StreamK share_tiles(int64_t tiles, int steps, const Sharing& sharing) {
+    const int blocks = int(gridDim.x);
+    const int64_t left = tiles % blocks;
+    const float cost = float(sharing.hand_over) + float(sharing.collect) * float(blocks) / float(left);
+    const bool pays = left > 0 && float(left) * float(steps) / float(blocks) + cost <= float(steps);
+    const int64_t whole = pays ? tiles - left : tiles, shared = (tiles - whole) * steps;
+    return {int(whole), steps, shared / blocks, int(shared % blocks)};
+  }
+};
+
+// Where a stage of a group of k begins: `k` is the coordinate of its first value.
+struct GroupOrigin {
+  int x, y, k, plane;
+};
+
+template <class S_, class T>
+struct KGroups {
+  using S = S_;
+  using Element = T;
+  static constexpr bool kTransposed = false;
+  const GroupArguments<T>& g;
+  const NoTiles& tiles;
+
+  __device__ __forceinline__ static void plan_work(NoTiles&, const GroupArguments<T>&) {}
+
+  template <class Body>
+  __device__ __forceinline__ void each_part(Body&& body) const {
+    const int tiles = g.groups * g.schedule.tiles_m * g.schedule.tiles_n;
+    for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
+      constexpr int kK = 128 / int(sizeof(T));
+      const int size = g.range(stored_at(tile).batch).size();
+      body(Part{tile, 0, 1}, 0, max((size + kK - 1) / kK, kChunk));
+    }
+  }
+  __device__ __forceinline__ bool ends(const Part&) const { return true; }
+  __device__ __forceinline__ bool finishes(Accumulator<T> (&)[S::kSums], const Part&, int) const {
+    return true;
+  }
+  __device__ __forceinline__ GroupPlace stored_at(int tile) const {
+    const TilePlace<16> place(tile, g.schedule.tiles_m, g.schedule.tiles_n);
+    return {place.batch, place.row * S::kM, place.column * S::kN};
+  }
+  __device__ __forceinline__ GroupOrigin origin(const BoxMaps&, const Part& part) const {
+    const GroupPlace at = stored_at(part.tile);
+    const GroupRange range = g.range(at.batch);
+    return {at.row, at.column, box_row(range, g.size, 0), box_plane(range)};
+  }
+  __device__ __forceinline__ GroupPlace place(const Part& part) const { return stored_at(part.tile); }
+  __device__ __forceinline__ const ResultRows& rows(int) const { return g.rows; }
+};
+
+// As StageProducer (main_loop.cuh), for groups of k.
+template <int STAGES, int STAGE_BYTES, class X, class Y>
+class RaggedProducer {
+ public:
+  __device__ __forceinline__ RaggedProducer(unsigned char* stages, RingBarriers<STAGES>& ring,
+                                            const TensorMap& x, const TensorMap& y)
+      : stages_(stages), ring_(ring), x_(x), y_(y) {}
+
+  __device__ __forceinline__ void fill(const GroupOrigin& from, int begin, int end, bool elected) {
+    FASTGEMM_NO_UNROLL
+    for (int step = begin; step < end; ++step)
+      fill_next(elected, X::kBytes + Y::kBytes, [&](unsigned char* to, Barrier* full) {
+        X::load(to, &x_, full, from.x, from.k + step * X::kK, from.plane);
+        Y::load(to + X::kBytes, &y_, full, from.y, from.k + step * Y::kK, from.plane);
+      });
+  }
+  template <class Load>
+  __device__ __forceinline__ void fill_next(bool elected, int bytes, Load&& load) {
+    ring_.fill(at_, elected, bytes,
+               [&](int stage, Barrier* full) { load(stages_ + stage * STAGE_BYTES, full); });
+  }
+
+ private:
+  unsigned char* stages_;
+  RingBarriers<STAGES>& ring_;
+  const TensorMap &x_, &y_;
+  RingPosition<STAGES> at_{0, 1};  // a new stage counts as empty
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET

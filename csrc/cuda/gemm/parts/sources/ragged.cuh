@@ -1,0 +1,36 @@
+// Boxes that end where a group of rows ends. Contract: ragged_map() describes a matrix whose rows are cut
+// into groups, and box_row() and box_plane() are the coordinates of a row of a group. What a box has beyond
+// the group, loads fill with zeros and stores leave out. (Triton's ragged descriptors have the same aim, by
+// tensors of five dimensions.)
+//
+// The map shows every row many times: plane p is the matrix moved by p rows. A tensor ends after row L - 1 of
+// each of its planes, so a group that ends at row e of the matrix is seen through the plane whose row L - 1
+// is row e - 1:
+//
+//   matrix        0 1 2 3 4 5 6 7              L = 8, a group of the rows 2, 3, 4 (e = 5)
+//   plane 5   . . 0 1 2 3 4 5 |                row x of plane p is row x + p - L of the matrix;
+//             0 1 2 3 4 5 6 7                  the group begins at row 5 = L - 3 and ends with the plane
+//
+// The first element of the map lies L rows before the matrix. Nothing is read there, because a group's rows
+// are rows of the matrix.
+#pragma once
+
+#include "core/groups.h"
+#include "cuda/device/tma.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// `matrix` has one plane.
+inline TensorMap ragged_map(TensorShape matrix) {
+  matrix.data = static_cast<const char*>(matrix.data) - matrix.rows * matrix.row_stride_bytes;
+  matrix.planes = matrix.rows + 1, matrix.plane_stride_bytes = matrix.row_stride_bytes;
+  return make_tensor_map(matrix);
+}
+
+// The coordinates of row `row` of a group, in a matrix of `rows` rows.
+__device__ __forceinline__ int box_row(const GroupRange& group, int rows, int row) {
+  return rows - group.size() + row;
+}
+__device__ __forceinline__ int box_plane(const GroupRange& group) { return group.end; }
+
+}  // namespace fastgemm::FASTGEMM_TARGET
