@@ -79,6 +79,9 @@ struct GroupedGemm : Gemm<T> {
   }
 };
 
+template <class G>
+inline constexpr bool kIsGrouped = std::is_same_v<G, GroupedGemm<typename G::Element>>;
+
 // The grid for tiles (bm, bn).
 template <class T>
 TileGrid tile_grid(const Gemm<T>& g, int bm, int bn, int batch) {
@@ -111,10 +114,19 @@ constexpr bool may_split(const GroupedGemm<T>&) {
   return false;
 }
 
+// The group of a block, and where it begins in the rows or in k of all groups.
+struct GroupWork {
+  int group, begin;
+};
+
 template <class T>
 struct BlockWork {
   Gemm<T> gemm;
   BlockTile tile;
+};
+template <class T>
+struct GroupedBlockWork : BlockWork<T> {
+  GroupWork group;
 };
 
 template <int BM, int BN, class T>
@@ -122,13 +134,25 @@ __device__ __forceinline__ BlockWork<T> block_work(const Gemm<T>& g, unsigned ti
   return {g.at_batch(blockIdx.z), block_tile<BM, BN>(tiles_n)};
 }
 template <int BM, int BN, class T>
-__device__ __forceinline__ BlockWork<T> block_work(const GroupedGemm<T>& g, unsigned tiles_n) {
+__device__ __forceinline__ GroupedBlockWork<T> grouped_block_work(const GroupedGemm<T>& g, unsigned tiles_n) {
   BlockTile tile = block_tile<BM, BN>(tiles_n);
-  if (g.by == GroupedBy::k)
-    return {g.at_group(int(blockIdx.z), GroupRange::of(g.ends, int(blockIdx.z), int(g.k))), tile};
+  if (g.by == GroupedBy::k) {
+    const int group = int(blockIdx.z);
+    const GroupRange range = GroupRange::of(g.ends, group, int(g.k));
+    return {{g.at_group(group, range), tile}, {group, range.begin}};
+  }
   const GroupTile found = find_tile<BM>(g.ends, g.groups, int(g.m), int(blockIdx.x / tiles_n));
   tile.row = int64_t{found.tile} * BM;
-  return {g.at_group(found.group, found.rows), tile};
+  return {{g.at_group(found.group, found.rows), tile}, {found.group, found.rows.begin}};
+}
+template <int BM, int BN, class T>
+__device__ __forceinline__ BlockWork<T> block_work(const GroupedGemm<T>& g, unsigned tiles_n) {
+  return grouped_block_work<BM, BN>(g, tiles_n);
+}
+
+template <class T>
+GroupedGemm<T> grouped_gemm(const GemmProblem& p) {
+  return {gemm_of<T>(p), p.groups.by, int(p.batch), p.groups.ends};
 }
 
 // Calls launch(g, batch) with a Gemm<T>, as run_every_type() does, or with a GroupedGemm<T> and the number of
@@ -137,10 +161,7 @@ template <class Launch>
 void run_every_batch(const GemmProblem& p, Context& context, Launch&& launch) {
   if (!p.groups.are_given()) return run_every_type(p, context, launch);
   if (p.m <= 0 || p.n <= 0) return;
-  with_element<double, float, Half, BFloat16, int8_t, int32_t, int64_t, uint8_t, int16_t>(
-      p.type, [&]<class T>() {
-        launch(GroupedGemm<T>{gemm_of<T>(p), p.groups.by, int(p.batch), p.groups.ends}, int(p.batch));
-      });
+  with_any_element(p.type, [&]<class T>() { launch(grouped_gemm<T>(p), int(p.batch)); });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

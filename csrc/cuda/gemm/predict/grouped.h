@@ -7,5 +7,6 @@
 namespace fastgemm::predict {
 
 double grouped_wgmma_seconds(const GemmProblem&, const Gpu&);
+double grouped_mma_seconds(const GemmProblem&, const Gpu&);
 
 }  // namespace fastgemm::predict

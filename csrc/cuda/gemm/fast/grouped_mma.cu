@@ -1,0 +1,107 @@
+// Level 6 since sm_80 for products of groups of uneven size: mma_sync's main loop, with a tile that each
+// block finds from the ends of the groups (parts/grouped_problem.cuh). What changes from mma_sync:
+//   - a block computes one tile, (128 rows of a group, 256 columns), and none where no group has rows for it;
+//   - the operands of a block are those of its group. Copies read zeros beyond the group, so that rows and
+//     values of k of the next group, which may be NaN, are not multiplied.
+#include "cuda/gemm/parts/grouped_problem.cuh"
+#include "cuda/gemm/parts/warp_product.cuh"
+#include "cuda/gemm/rules.h"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+template <int STAGES>
+using Tiles = TileConfig<128, 256, 64, 64, STAGES, 1>;
+constexpr int kStageBytes = (128 + 256) * 128;
+
+template <class C, class T, bool a_along_k, bool b_along_k>
+struct Kernel {
+  using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
+  using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
+  using Warp = WarpProduct<C, TensorCoreElement<T>, TileA, TileB>;
+  static_assert(TileA::kBytes + TileB::kBytes == kStageBytes);
+  union Shared {
+    unsigned char ring[C::kStages][kStageBytes];
+    SlabInRing<Accumulator<T>, C, C::kStages * kStageBytes> slabs[C::kWarps];
+  };
+};
+
+template <class T>
+struct GroupedArguments {
+  GroupedGemm<T> gemm;
+  RowsOperands<T> operands;
+  ResultVectors vectors;
+  unsigned tiles_n;
+};
+
+// The operands of one group. `g` is its product.
+template <class T>
+__device__ __forceinline__ RowsOperands<T> operands_of(const GroupedArguments<T>& s, const Gemm<T>& g,
+                                                       const GroupWork& work) {
+  RowsOperands<T> o = s.operands;
+  o.a.k = o.b.k = int(g.k);
+  if (s.gemm.by == GroupedBy::k) {
+    o.a.data += work.begin * (o.a.along_k ? 1 : o.a.row_stride);
+    o.b.data += work.begin * (o.b.along_k ? 1 : o.b.row_stride);
+  } else {
+    o.a.data += work.begin * (o.a.along_k ? o.a.row_stride : 1), o.a.side = int(g.m);
+    o.b.data += work.group * o.b.batch_stride;
+  }
+  return o;
+}
+
+template <class C, class T, bool a_along_k, bool b_along_k>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
+    gemm_grouped_mma_kernel(const __grid_constant__ GroupedArguments<T> s) {
+  if constexpr (kMayHaveStages<C::kStages, kStageBytes>) {
+    using K = Kernel<C, T, a_along_k, b_along_k>;
+    FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
+    const GroupedBlockWork<T> work = grouped_block_work<C::BM, C::BN>(s.gemm, s.tiles_n);
+    const Gemm<T>& g = work.gemm;
+    const BlockTile& tile = work.tile;
+    if (tile.row >= g.m) return;
+    const RowsOperands<T> operands = operands_of(s, g, work.group);
+    const int index = warp_index(), row = index % C::kWarpsM * C::WM, column = index / C::kWarpsM * C::WN;
+    const int steps = (int(g.k) + K::TileA::kK - 1) / K::TileA::kK;
+    using CopyA = TileCopy<typename K::TileA, T, C::kThreads>;
+    using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
+    StageCopy copies(CopyA(operands.a, 0, int(tile.row)), CopyB(operands.b, 0, int(tile.col)), steps + 1);
+    typename K::Warp warp(row, column);
+    multiply_stages<C::kStages, kStageBytes>(shared->ring[0], steps, copies, warp);
+    auto& slab = shared->slabs[index];
+    FASTGEMM_UNROLL
+    for (int first = 0; first < C::WM; first += slab.kRows) {
+      if (first > 0) __syncwarp();  // the rows before have been stored from the slab
+      slab.put(warp.sum, first / 16);
+      __syncwarp();
+      slab.store(g, s.vectors, tile.row + row + first, tile.col + column);
+    }
+  }
+}
+
+template <class C, class T>
+void launch_grouped_mma(const GroupedGemm<T>& g, int groups, Context& context) {
+  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
+  const TileGrid tiles = tile_grid(g, C::BM, C::BN, groups);
+  const GroupedArguments<T> arguments{g,
+                                      rows_operands<kTakes>(static_cast<const Gemm<T>&>(g), groups, context),
+                                      result_vectors(g.result), tiles.tiles_n};
+  arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+    using K = Kernel<C, T, a_along_k, b_along_k>;
+    launch<gemm_grouped_mma_kernel<C, T, a_along_k, b_along_k>>(
+        "grouped_mma", {tiles.grid, dim3(C::kThreads), sizeof(typename K::Shared)}, context)(arguments);
+  });
+}
+
+}  // namespace
+
+void gemm_grouped_mma(const GemmProblem& p, Context& context) {
+  if (p.m == 0 || p.n == 0) return;
+  with_stages<kStageBytes>([&]<int STAGES>() {
+    with_element<float, Half, BFloat16, int8_t>(p.type, [&]<class T>() {
+      launch_grouped_mma<Tiles<STAGES>, T>(grouped_gemm<T>(p), int(p.batch), context);
+    });
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
