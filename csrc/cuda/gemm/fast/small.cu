@@ -142,7 +142,7 @@ void launch_small(const char* name, const G& g, int batch, const Epilogue& epilo
       launch<gemm_small_kernel<S, G>>(name, {grid, dim3(C::kThreads), sizeof(typename C::Buffers)},
                                       context)(s);
     };
-    if constexpr (kIsHalf<T> || std::is_same_v<T, float>) {
+    if constexpr (!kIsGrouped<G> && (kIsHalf<T> || std::is_same_v<T, float>)) {
       if (epilogue.asked() && splits == 1) return run.template operator()<Fusing<C>>();
     }
     run.template operator()<C>();
