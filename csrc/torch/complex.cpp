@@ -132,15 +132,10 @@ void mirror_complex(const View& out, const Symmetry& symmetry) {
 // Checks the shapes of a call as those of a real product.
 Gemm checked(const ProductCall& call) {
   View a = call.a.view, b = call.b.view;
-  if (b.dtype != a.dtype)
-    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
-              "; they must be equal");
+  require_complex(a, b, call.out_dtype);
   const int32_t type = a.dtype;
   a.dtype = b.dtype = part_dtype(type);
   Gemm g = describe(a, b, call.trans_a, call.trans_b);
-  if (call.out_dtype && *call.out_dtype != type)
-    bad_value("out_dtype=" + dtype_text(*call.out_dtype) + " is not available for " + dtype_text(type) +
-              " operands; accepted: " + dtype_text(type));
   if (call.c) {
     View c = call.c.view;
     if (c.dtype != type)
@@ -183,6 +178,15 @@ Symmetry complex_symmetry(const ProductCall& call, const Gemm& g) {
 
 bool is_complex(int32_t dtype) { return dtype >= kComplexHalf && dtype <= kComplexDouble; }
 int32_t part_dtype(int32_t dtype) { return dtype - kComplexHalf + kHalf; }
+
+void require_complex(const View& a, const View& b, const std::optional<int32_t>& out_dtype) {
+  if (b.dtype != a.dtype)
+    bad_value("b has dtype " + dtype_text(b.dtype) + ", but a has " + dtype_text(a.dtype) +
+              "; they must be equal");
+  if (out_dtype && *out_dtype != a.dtype)
+    bad_value("out_dtype=" + dtype_text(*out_dtype) + " is not available for " + dtype_text(a.dtype) +
+              " operands; accepted: " + dtype_text(a.dtype));
+}
 
 // The operands of the real product, and what they need to stay in memory.
 struct ComplexProduct::Parts {

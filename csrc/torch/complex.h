@@ -12,6 +12,8 @@ namespace fastgemm::torch_ops {
 // Whether a torch dtype is complex32, complex64 or complex128, and the dtype of its two parts.
 bool is_complex(int32_t dtype);
 int32_t part_dtype(int32_t dtype);
+// Throws std::invalid_argument unless both have one complex type, which is also that of the result.
+void require_complex(const View& a, const View& b, const std::optional<int32_t>& out_dtype);
 
 // A complex product. If no row of complex_rows.h computes it, real matrices are multiplied instead. A complex
 // row (re, im, re, im, ...) of A is read as a real row of twice the length. Each row b of B becomes two rows,

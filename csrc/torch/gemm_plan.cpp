@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/names.h"
+#include "torch/complex.h"
 #include "torch/scalar_types.h"
 
 namespace fastgemm::torch_ops {
@@ -76,6 +78,31 @@ Gemm describe(const View& a, const View& b, bool trans_a, bool trans_b) {
   }
   g.shape[g.dim - 2] = p.m, g.shape[g.dim - 1] = p.n;
   return g;
+}
+
+DType result_type_of(DType type, const std::optional<int32_t>& asked) {
+  const DType usual = result_type(type);
+  if (!asked || *asked == torch_dtype(usual)) return usual;
+  const bool half = type == DType::f16 || type == DType::bf16;
+  if (half && *asked == torch_dtype(DType::f32)) return DType::f32;
+  bad_value("out_dtype=" + dtype_text(*asked) + " is not available for " + std::string(to_string(type)) +
+            " operands; accepted: " + dtype_text(torch_dtype(usual)) +
+            (half                 ? " and torch.float32"
+             : type == DType::i16 ? " and torch.int64"
+                                  : ""));
+}
+
+DType with_sums(DType type, const std::optional<int32_t>& asked) {
+  return type == DType::i16 && asked.value_or(kInt64) == kInt64 ? DType::i16i64 : type;
+}
+
+int32_t result_dtype(const View& a, const View& b, const std::optional<int32_t>& asked) {
+  if (!is_complex(a.dtype)) {
+    const DType type = with_sums(product_type(a, b), asked);
+    return torch_dtype(result_type_of(type, asked));
+  }
+  require_complex(a, b, asked);
+  return a.dtype;
 }
 
 void add_c(Gemm& g, const View& c, const View& a) {

@@ -1,6 +1,8 @@
 // Turns the shapes and strides of operands into one matrix product or a batch of products.
 #pragma once
 
+#include <optional>
+
 #include "torch/views.h"
 
 namespace fastgemm::torch_ops {
@@ -21,6 +23,14 @@ struct Gemm {
 // Fills in type, sizes and operands of a product. Throws std::invalid_argument if the types or inner sizes of
 // a and b do not fit each other.
 Gemm describe(const View& a, const View& b, bool trans_a, bool trans_b);
+
+// The type of the result of a product of this type; `asked`: the torch dtype that the caller names, if any.
+// Throws std::invalid_argument if there is no such result.
+DType result_type_of(DType, const std::optional<int32_t>& asked);
+// i16i64 instead of i16 if int64 sums are wanted.
+DType with_sums(DType, const std::optional<int32_t>& asked);
+// The torch dtype of the result of a @ b. Throws std::invalid_argument if the types do not fit each other.
+int32_t result_dtype(const View& a, const View& b, const std::optional<int32_t>& asked);
 
 // c has out_type, and the shape of the result or one that broadcasts to it, such as a bias row.
 void add_c(Gemm&, const View& c, const View& a);

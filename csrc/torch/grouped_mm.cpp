@@ -1,0 +1,307 @@
+// torch.ops.fastgemm.grouped_mm: products of groups of uneven size, with torch's meaning of offs. A CPU
+// multiplies one group after the other, each as a plain product, so every kernel and type serves. A GPU
+// computes all groups by one kernel, which reads the ends itself (grouped_gpu.cpp).
+#include "torch/grouped_mm.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "core/simulator.h"
+#include "torch/choices.h"
+#include "torch/complex.h"
+#include "torch/gemm_plan.h"
+#include "torch/hooks.h"
+#include "torch/layer.h"
+#include "torch/operand_copy.h"
+#include "torch/ops.h"
+#include "torch/scalar_types.h"
+
+namespace fastgemm::torch_ops {
+namespace {
+
+// A part of a tensor, as a tensor of its own: torch's product and copies of operands need one.
+template <size_t dims>
+class [[gnu::visibility("hidden")]] Part {  // as Tensor is
+ public:
+  using Extents = std::array<int64_t, dims>;
+
+  // Without a tensor, the part is empty, too.
+  Part(const TensorRef& whole, int64_t offset, const Extents& sizes, const Extents& strides)
+      : sizes_(sizes), strides_(strides) {
+    if (!whole) return;
+    AtenTensorHandle handle;
+    check(aoti_torch__reinterpret_tensor(whole.tensor, int64_t(dims), sizes_.data(), strides_.data(), offset,
+                                         &handle),
+          "_reinterpret_tensor");
+    tensor_.emplace(handle);
+    ref_ = {handle, whole.view};
+    View& v = ref_.view;
+    v.dim = int64_t(dims), v.sizes = sizes_.data(), v.strides = strides_.data();
+    check(aoti_torch_get_data_ptr(handle, &v.data), "get_data_ptr");
+  }
+  Part(const Part&) = delete;
+  const TensorRef& ref() const { return ref_; }
+
+ private:
+  Extents sizes_, strides_;
+  std::optional<Tensor> tensor_;
+  TensorRef ref_;
+};
+
+Part<2> matrix_in(const TensorRef& whole, int64_t offset, int64_t rows, int64_t cols) {
+  return {whole, offset, {rows, cols}, {whole.view.stride(2), whole.view.stride(1)}};
+}
+
+// The numbers of a bias for one group, from a column on.
+Part<1> bias_of(const TensorRef& bias, int64_t group, int64_t column, int64_t cols) {
+  if (!bias) return {bias, 0, {cols}, {1}};
+  const View& v = bias.view;
+  return {bias, column * v.stride(1) + (v.dim == 2 ? group * v.stride(2) : 0), {cols}, {v.stride(1)}};
+}
+
+// One product, with the bias and the activation of the call.
+void multiply_part(const GroupedCall& call, const TensorRef& a, const TensorRef& b, const TensorRef& bias,
+                   const TensorRef& out) {
+  ProductCall product{.a = a, .b = b, .out = out};
+  product.choice = call.choice, product.precision = call.precision, product.out_dtype = out.view.dtype;
+  if (call.activation == Activation::none)
+    product.c = bias;
+  else
+    product.activation = call.activation, product.bias = bias;
+  multiply(product);
+}
+
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// The product of group `index`, which covers `range` of the grouped dimension.
+void multiply_group(const GroupedCall& call, int64_t index, Range range) {
+  const View &a = call.a.view, &b = call.b.view, &out = call.out.view;
+  const auto member = [&](const View& v) { return v.dim == 3 ? index * v.stride(3) : 0; };
+  int64_t m = a.size(2), n = b.size(1), k = a.size(1);
+  int64_t of_a = member(a), of_b = member(b), of_out = member(out), column = 0;
+  switch (call.by) {
+    case GroupedBy::m:
+      m = range.size(), of_a = range.begin * a.stride(2), of_out = range.begin * out.stride(2);
+      break;
+    case GroupedBy::n:
+      n = range.size(), of_b = range.begin * b.stride(1), of_out = column = range.begin;
+      break;
+    case GroupedBy::k:
+      k = range.size(), of_a = range.begin * a.stride(1), of_b = range.begin * b.stride(2);
+      break;
+    case GroupedBy::none:
+      break;
+  }
+  multiply_part(call, matrix_in(call.a, of_a, m, k).ref(), matrix_in(call.b, of_b, k, n).ref(),
+                bias_of(call.bias, index, column, n).ref(), matrix_in(call.out, of_out, m, n).ref());
+}
+
+// The size of the dimension that is grouped.
+int64_t grouped_size(const GroupedCall& call) {
+  return call.by == GroupedBy::m   ? call.a.view.size(2)
+         : call.by == GroupedBy::n ? call.b.view.size(1)
+                                   : call.a.view.size(1);
+}
+
+std::vector<Range> ranges_of(const GroupedCall& call) {
+  const auto* ends = static_cast<const int32_t*>(call.offs.view.data);
+  const int64_t size = grouped_size(call);
+  std::vector<Range> ranges;
+  int64_t begin = 0;
+  for (int64_t i = 0; i < call.groups; begin = ends[i++]) {
+    if (ends[i] < begin || ends[i] > size)
+      bad_value("offs must not be negative, not descend and not exceed " + std::to_string(size) + "; offs[" +
+                std::to_string(i) + "] is " + std::to_string(ends[i]) +
+                (i > 0 ? " after " + std::to_string(begin) : ""));
+    ranges.push_back({begin, ends[i]});
+  }
+  return ranges;
+}
+
+// Sets the rows or columns of the result that no group has to zero.
+void clear_rest(const GroupedCall& call, int64_t end) {
+  const View& out = call.out.view;
+  if (call.by == GroupedBy::k) return;
+  const bool columns = call.by == GroupedBy::n;
+  const auto width = int64_t(aoti_torch_dtype_element_size(out.dtype));
+  const int64_t first = columns ? 0 : end, column = columns ? end : 0;
+  const auto bytes = size_t((out.size(1) - column) * width);
+  for (int64_t row = first; bytes > 0 && row < out.size(2); ++row)
+    std::memset(static_cast<char*>(out.data) + (row * out.stride(2) + column) * width, 0, bytes);
+}
+
+void multiply_groups_on_cpu(const GroupedCall& call) {
+  const std::vector<Range> ranges = ranges_of(call);
+  // An empty product is checked, too: a wrong level is an error in every case.
+  const auto is_needed = [&](size_t i) { return i == 0 || call.by == GroupedBy::k || ranges[i].size() > 0; };
+  for (size_t i = 0; i < ranges.size(); ++i)
+    if (is_needed(i)) multiply_group(call, int64_t(i), ranges[i]);
+  clear_rest(call, ranges.empty() ? 0 : ranges.back().end);
+}
+
+// A batch of products of one size.
+void multiply_batch(const GroupedCall& call) {
+  const bool shares_bias = !call.bias || call.bias.view.dim == 1;
+  if (shares_bias) return multiply_part(call, call.a, call.b, call.bias, call.out);
+  if (call.activation != Activation::none) {
+    for (int64_t i = 0; i < call.groups; ++i) multiply_group(call, i, {});
+    return;
+  }
+  const View& v = call.bias.view;  // as a matrix of one row for each member
+  const Part<3> rows(call.bias, 0, {v.size(2), 1, v.size(1)}, {v.stride(2), v.size(1), v.stride(1)});
+  multiply_part(call, call.a, call.b, rows.ref(), call.out);
+}
+
+GroupedBy grouped_by(const View& a, const View& b) {
+  for (const auto& [name, v] : {std::pair("a", &a), std::pair("b", &b)})
+    if (v->dim != 2 && v->dim != 3)
+      bad_value(std::string(name) + " must have 2 or 3 dimensions, got shape " + shape_text(v->shape()));
+  if (a.dim == 2) return b.dim == 2 ? GroupedBy::k : GroupedBy::m;
+  return b.dim == 2 ? GroupedBy::n : GroupedBy::none;
+}
+
+void check_offs(const GroupedCall& call) {
+  const View& offs = call.offs.view;
+  if (call.by == GroupedBy::none) {
+    if (call.offs) bad_value("a and b of 3 dimensions each are a batch, which takes no offs");
+    return;
+  }
+  if (!call.offs)
+    bad_value("offs, the ends of the groups, must be given unless a and b have 3 dimensions each");
+  require_same_device("offs", offs, "a", call.a.view);
+  if (offs.dim != 1) bad_value("offs must have 1 dimension, got shape " + shape_text(offs.shape()));
+  if (offs.dtype != kInt32) bad_value("offs has dtype " + dtype_text(offs.dtype) + ", expected torch.int32");
+}
+
+void check_sizes(const GroupedCall& call) {
+  const View &a = call.a.view, &b = call.b.view;
+  if (a.size(1) != b.size(2))
+    bad_value("inner sizes differ: a is " + shape_text(a.shape()) + ", b is " + shape_text(b.shape()));
+  for (const auto& [name, v] : {std::pair("a", &a), std::pair("b", &b)})
+    if (v->dim == 3 && v->size(3) != call.groups)
+      bad_value(std::string(name) + " of shape " + shape_text(v->shape()) + " has " +
+                std::to_string(v->size(3)) + " matrices, expected " + std::to_string(call.groups) +
+                (call.by == GroupedBy::none ? ", as a" : ", one for each number of offs"));
+}
+
+void check_bias(const GroupedCall& call, int32_t result) {
+  if (!call.bias) return;
+  const View& v = call.bias.view;
+  require_same_device("bias", v, "a", call.a.view);
+  const int64_t n = call.b.view.size(1);
+  const bool of_groups = call.by != GroupedBy::n && v.dim == 2 && v.size(2) == call.groups;
+  if ((v.dim != 1 && !of_groups) || v.size(1) != n)
+    bad_value("bias has shape " + shape_text(v.shape()) + ", expected " + shape_text(std::array{n}) +
+              (call.by == GroupedBy::n ? "" : " or " + shape_text(std::array{call.groups, n})));
+  if (v.dtype != result && v.dtype != call.a.view.dtype)
+    bad_value("bias has dtype " + dtype_text(v.dtype) + ", expected that of a, " +
+              dtype_text(call.a.view.dtype));
+}
+
+void check_activation(const GroupedCall& call) {
+  const int32_t type = call.a.view.dtype;
+  if (call.activation != Activation::none && (is_complex(type) || is_integer(arithmetic_type("a", type))))
+    bad_value("an activation is for floating-point types, got " + dtype_text(type));
+}
+
+// The result, whose rows begin at multiples of `alignment` bytes.
+AtenTensorHandle new_result(const GroupedCall& call, int32_t dtype, int64_t alignment) {
+  const int64_t m = call.a.view.size(2), n = call.b.view.size(1);
+  const int64_t step = std::max<int64_t>(alignment / int64_t(aoti_torch_dtype_element_size(dtype)), 1);
+  const int64_t pitch = std::max<int64_t>((n + step - 1) / step * step, 1);
+  const std::array<int64_t, 3> sizes{call.groups, m, n}, strides{std::max<int64_t>(m, 1) * pitch, pitch, 1};
+  const bool one = call.by == GroupedBy::m || call.by == GroupedBy::n;
+  View v = call.a.view;
+  v.dtype = dtype, v.dim = one ? 2 : 3;
+  v.sizes = sizes.data() + (one ? 1 : 0), v.strides = strides.data() + (one ? 1 : 0);
+  return empty_tensor(v);
+}
+
+// The operand, or a copy of it if its matrices have no unit stride.
+const TensorRef& with_unit_stride(const TensorRef& x, OperandCopy& copy) {
+  const View& v = x.view;
+  return is_scattered(matrix_of<ConstMatrix>(v, false), v.size(2), v.size(1)) ? copy.make(x, v.dtype) : x;
+}
+
+bool is_on_cpu(const View& v) { return v.device_type == aoti_torch_device_type_cpu() && !simulating(); }
+
+void compute(GroupedCall& call) {
+  if (call.by == GroupedBy::none) return multiply_batch(call);
+  OperandCopy copy_a, copy_b;
+  call.a = with_unit_stride(call.a, copy_a), call.b = with_unit_stride(call.b, copy_b);
+  is_on_cpu(call.a.view) ? multiply_groups_on_cpu(call) : multiply_groups_on_gpu(call);
+}
+
+struct Arguments {
+  Tensor a, b;
+  std::optional<Tensor> offs, bias;
+  std::optional<std::string> activation;
+  std::optional<int64_t> level;
+  std::optional<std::string> kernel;
+  bool invariant = false;
+  std::optional<std::string> precision;
+  std::optional<int32_t> out_dtype;
+
+  // In the order of the schema in library.cpp; braces evaluate from left to right.
+  explicit Arguments(StackReader s)
+      : a(s.tensor()),
+        b(s.tensor()),
+        offs(s.optional_tensor()),
+        bias(s.optional_tensor()),
+        activation(s.optional_string()),
+        level(s.optional_integer()),
+        kernel(s.optional_string()),
+        invariant(s.flag()),
+        precision(s.optional_string()),
+        out_dtype(s.optional_dtype()) {}
+};
+
+}  // namespace
+
+AtenTensorHandle multiply_groups(GroupedCall call, const std::optional<int32_t>& out_dtype,
+                                 int64_t alignment) {
+  const View &a = call.a.view, &b = call.b.view;
+  call.by = grouped_by(a, b);
+  require_same_device("b", b, "a", a);
+  check_offs(call);
+  call.groups = call.offs ? call.offs.view.size(1) : a.size(3);
+  check_sizes(call);
+  const int32_t result = result_dtype(a, b, out_dtype);
+  check_bias(call, result);
+  check_activation(call);
+  std::optional<Tensor> bias, offs;
+  if (call.bias && call.bias.view.dtype != result)
+    bias = contiguous_matrices(call.bias.tensor, call.bias.view, result), call.bias = viewed(*bias);
+  if (call.offs && call.groups > 1 && call.offs.view.stride(1) != 1)
+    offs = contiguous_matrices(call.offs.tensor, call.offs.view), call.offs = viewed(*offs);
+  Tensor out(new_result(call, result, alignment));
+  call.out = viewed(out);
+  compute(call);
+  AtenTensorHandle returned;
+  check(aoti_torch_new_tensor_handle(out.get(), &returned), "new_tensor_handle");
+  return returned;
+}
+
+void grouped_mm(StableIValue* stack, uint64_t, uint64_t) {
+  const Arguments args{StackReader(stack)};
+  GroupedCall call{.a = viewed(args.a), .b = viewed(args.b)};
+  if (args.offs) call.offs = viewed(*args.offs);
+  if (args.bias) call.bias = viewed(*args.bias);
+  call.activation = activation_of(args.activation);
+  call.choice = choice_of(args.level, args.kernel);
+  if (args.invariant) {
+    if (!is_free(call.choice))
+      bad_value("invariant=True chooses the kernel; it takes no level and no kernel");
+    call.choice = {0, "invariant"};
+  }
+  call.precision = precision_of(args.precision);
+  stack[0] = torch::stable::detail::from(multiply_groups(call, args.out_dtype));
+}
+
+}  // namespace fastgemm::torch_ops

@@ -1,4 +1,4 @@
-// Products of groups of uneven size: the op grouped_mm, and its part for kernels of a GPU.
+// Products of groups of uneven size: the op grouped_mm, and its parts for a CPU and for a GPU.
 #pragma once
 
 #include "torch/product.h"
@@ -7,7 +7,7 @@ namespace fastgemm::torch_ops {
 
 // A product whose rows (m), columns (n) or k are cut into groups, which `offs` (int32, contiguous) ends. The
 // operand that has groups, and the result unless k is grouped, are matrices with all groups; the others have
-// one matrix for each group. bias has a number for each column: (n), or (groups, n).
+// one matrix for each group. bias has a number for each column: (n), or (groups, n) unless n is grouped.
 struct GroupedCall {
   TensorRef a, b, offs, bias, out;
   GroupedBy by = GroupedBy::none;
@@ -17,8 +17,14 @@ struct GroupedCall {
   std::optional<Precision> precision;
 };
 
-// Computes the product into `out`, whose memory is contiguous, by kernels that read the ends on the GPU.
-// Throws as multiply() does.
+// Checks the operands, fills in `by`, `groups` and `out`, computes the product and returns it as a new
+// tensor. Matrices of 3 dimensions on both sides are a batch, without offs. Rows (or columns) of the result
+// beyond the last group are zero. Rows of the result begin at multiples of `alignment` bytes, and are
+// contiguous by default. Throws as multiply() does; on a CPU also std::invalid_argument for wrong offs.
+AtenTensorHandle multiply_groups(GroupedCall, const std::optional<int32_t>& out_dtype, int64_t alignment = 1);
+
+// Computes the product into `out`, whose rows are contiguous, by kernels that read the ends on the GPU. `by`
+// is not none. Throws as multiply() does.
 void multiply_groups_on_gpu(const GroupedCall&);
 
 }  // namespace fastgemm::torch_ops

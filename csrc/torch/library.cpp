@@ -18,6 +18,9 @@
   "Tensor? residual=None, *, int n, str code, str scale, str zero, bool units, int group_n, "             \
   "int group_k, str? activation=None, int? level=None, str? impl=None, bool invariant=False, "            \
   "ScalarType? out_dtype=None"
+#define GROUPED_ARGUMENTS                                                                                 \
+  "(Tensor a, Tensor b, Tensor? offs=None, Tensor? bias=None, *, str? activation=None, int? level=None, " \
+  "str? impl=None, bool invariant=False, str? precision=None, ScalarType? out_dtype=None"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"
 #define ADD_ARGUMENTS "Tensor b, *, float alpha=1.0, int? level=None, str? impl=None"
 
@@ -30,6 +33,8 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("_fused_linear" LINEAR_ARGUMENTS ") -> Tensor");
   m.def("quantized_linear" QUANTIZED_LINEAR_ARGUMENTS ") -> Tensor");
   m.def("_quantized_linear" QUANTIZED_LINEAR_ARGUMENTS ") -> Tensor");
+  m.def("grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
+  m.def("_grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
   m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("_transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("transpose.out" TRANSPOSE_ARGUMENTS ", Tensor(a!) out) -> ()");
@@ -58,6 +63,8 @@ void implement(Library& m) {
   m.impl("_fused_linear", &boxed<linear>);
   m.impl("quantized_linear", &boxed<quantized_linear>);
   m.impl("_quantized_linear", &boxed<quantized_linear>);
+  m.impl("grouped_mm", &boxed<grouped_mm>);
+  m.impl("_grouped_mm", &boxed<grouped_mm>);
   m.impl("transpose", &boxed<transpose>);
   m.impl("_transpose", &boxed<transpose>);
   m.impl("transpose.out", &boxed<transpose_out>);

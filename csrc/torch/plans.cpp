@@ -13,18 +13,6 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-DType result_type_of(DType type, const std::optional<int32_t>& asked) {
-  const DType usual = result_type(type);
-  if (!asked || *asked == torch_dtype(usual)) return usual;
-  const bool half = type == DType::f16 || type == DType::bf16;
-  if (half && *asked == torch_dtype(DType::f32)) return DType::f32;
-  bad_value("out_dtype=" + dtype_text(*asked) + " is not available for " + std::string(to_string(type)) +
-            " operands; accepted: " + dtype_text(torch_dtype(usual)) +
-            (half                 ? " and torch.float32"
-             : type == DType::i16 ? " and torch.int64"
-                                  : ""));
-}
-
 // If no allowed kernel takes the type of a product, its operands are widened, by one pass over each: to
 // int16, which holds every value of uint8 and of int8, or to int64 if int16 is summed in 64 bits.
 DType widened(DType product) { return product == DType::i16i64 ? DType::i64 : DType::i16; }
@@ -88,7 +76,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   View a = call.a.view, b = call.b.view;
   Gemm g = describe(a, b, call.trans_a, call.trans_b);
   GemmProblem& p = g.problem;
-  if (p.type == DType::i16 && call.out_dtype.value_or(kInt64) == kInt64) p.type = DType::i16i64;
+  p.type = with_sums(p.type, call.out_dtype);
   p.out_type = result_type_of(p.type, call.out_dtype);
   check_precision(p.precision = call.precision.value_or(Precision::ieee), p.type);
   const double alpha = scale_of("alpha", call.alpha, p.type),

@@ -22,6 +22,8 @@ from ._drop_in.patch import patch
 from ._drop_in.routed import Routed
 from ._load_choices import load as _load_what_is_kept
 from ._ops.autocast import register as _register_autocast
+from ._ops.grouped import grouped_mm
+from ._ops.grouped import register as _register_autocast_of_grouped_products
 from ._ops.linear import linear
 from ._ops.linear import register as _register_autocast_of_layers
 from ._ops.torch_flags import torch_computes as _torch_computes
@@ -29,6 +31,7 @@ from ._quantized.gradient import register as _register_autocast_of_quantized_lay
 from ._tracing.autograd import register as _register_autograd
 from ._tracing.conjugates import register as _register_lazy
 from ._tracing.fake import register as _register_fake
+from ._tracing.fake_grouped import register as _register_fake_of_grouped_products
 from ._tracing.fake_quantized import register as _register_fake_of_quantized_layers
 from ._tracing.flops import register as _register_flop_formulas
 from ._tracing.functorch import register as _register_transforms
@@ -59,6 +62,7 @@ __all__ = [
     "enable",
     "explain",
     "gemm",
+    "grouped_mm",
     "kernels",
     "linear",
     "matmul",
@@ -100,12 +104,14 @@ if not _override_library.use_in_eager_mode():  # which answers in C++
     _introspect.set_framework_probe(_torch_computes)
 _register_fake()
 _register_fake_of_quantized_layers()
+_register_fake_of_grouped_products()
 _register_autograd()
 _register_transforms()
 _register_sharding_rules()
 _register_autocast()
 _register_autocast_of_layers()
 _register_autocast_of_quantized_layers()
+_register_autocast_of_grouped_products()
 _register_lazy()
 _register_flop_formulas()
 _load_what_is_kept()

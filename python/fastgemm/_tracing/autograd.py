@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from .._ops.add import SUM
 from .._ops.gemm import PRODUCT
+from .._ops.grouped import GROUPED
 from .._ops.linear import LAYER
 from .._ops.registration import library
 from .._ops.transpose import TRANSPOSE
 from .._quantized.gradient import LAYER as QUANTIZED_LAYER
 
-OPS = (PRODUCT, LAYER, QUANTIZED_LAYER, TRANSPOSE, SUM)
+OPS = (PRODUCT, LAYER, QUANTIZED_LAYER, GROUPED, TRANSPOSE, SUM)
 
 
 def register() -> None:

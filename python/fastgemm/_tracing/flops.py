@@ -41,6 +41,12 @@ def _quantized_layer(x_shape: Sequence[int], *_: Any, n: int, **__: Any) -> int:
     return 2 * math.prod(x_shape) * n
 
 
+def _grouped(a_shape: Sequence[int], b_shape: Sequence[int], *_: Any, **__: Any) -> int:
+    """As if the groups covered the whole dimension that they divide; their ends are not known here."""
+    members = a_shape[0] if len(a_shape) == len(b_shape) == 3 else 1
+    return 2 * members * a_shape[-2] * a_shape[-1] * b_shape[-1]
+
+
 def _register() -> None:
     """Warns if this torch counts in another way, so that the import of its counter does not fail."""
     try:
@@ -50,6 +56,7 @@ def _register() -> None:
         register_flop_formula([torch.ops.fastgemm.linear, torch.ops.fastgemm._fused_linear])(_layer)
         quantized = [torch.ops.fastgemm.quantized_linear, torch.ops.fastgemm._quantized_linear]
         register_flop_formula(quantized)(_quantized_layer)
+        register_flop_formula([torch.ops.fastgemm.grouped_mm, torch.ops.fastgemm._grouped_mm])(_grouped)
     except (ImportError, TypeError, ValueError, RuntimeError) as error:
         message = f"fastgemm: its products are not counted by torch {torch.__version__}: {error!r}"
         warnings.warn(message, stacklevel=2)

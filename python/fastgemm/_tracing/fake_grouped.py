@@ -1,0 +1,92 @@
+"""The fake kernel of grouped products. The checks are those of csrc/torch/grouped_mm.cpp, except for the values of
+offs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._errors import MULTIPLIED, multiplied_as, part_dtype, product_type
+from .._ops.grouped import GROUPED
+from .._ops.linear import ACTIVATIONS, FLOATS
+from ..table import check_choice, check_precision, takes_product
+from .fake import _check_devices, _check_dtypes, _check_tensors, _register, _require, _result_dtype
+
+
+def _check_offs(a: Tensor, b: Tensor, offs: Tensor | None) -> None:
+    batch = a.dim() == 3 and b.dim() == 3
+    _require(
+        batch == (offs is None),
+        lambda: "offs, the ends of the groups, must be given unless a and b have 3 dimensions each",
+    )
+    if offs is not None:
+        _require(
+            offs.dim() == 1 and offs.dtype == torch.int32,
+            lambda: f"offs must be int32 with 1 dimension, got {offs.dtype} of shape {tuple(offs.shape)}",
+        )
+
+
+def grouped_mm(
+    a: Tensor,
+    b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    activation: str | None = None,
+    level: int | None = None,
+    impl: str | None = None,
+    invariant: bool = False,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    _check_tensors(a, b, offs, bias)
+    for name, x in (("a", a), ("b", b)):
+        _require(
+            x.dim() in (2, 3),
+            lambda name=name, x=x: f"{name} must have 2 or 3 dimensions, got shape {tuple(x.shape)}",
+        )
+    _check_devices(a, b, offs, bias)
+    _check_dtypes(a, b, MULTIPLIED)
+    _check_offs(a, b, offs)
+    groups = a.shape[0] if offs is None else offs.shape[0]
+    for x in (a, b):
+        _require(
+            x.dim() == 2 or x.shape[0] == groups,
+            lambda x=x: f"{x.shape[0]} matrices of {tuple(x.shape)}, expected {groups}",
+        )
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    _require(k == b.shape[-2], lambda: f"inner sizes differ: {k} and {b.shape[-2]}")
+    dtype = _result_dtype(a.dtype, out_dtype)
+    check_precision(precision, part_dtype(a.dtype))
+    _check_activation(a, activation)
+    by_columns = a.dim() == 3 and b.dim() == 2
+    if bias is not None:
+        of_groups = bias.dim() == 2 and not by_columns and bias.shape[0] == groups
+        _require(
+            (bias.dim() == 1 or of_groups) and bias.shape[-1] == n and bias.dtype in (a.dtype, dtype),
+            lambda: f"bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit",
+        )
+    _require(
+        not invariant or (level is None and impl is None),
+        lambda: "invariant=True chooses the kernel; it takes no level and no kernel",
+    )
+    types = a.dtype, b.dtype, out_dtype
+    if not takes_product(product_type(*types), a.device, level, impl):
+        check_choice("gemm", a.device, multiplied_as(*types), level, impl, precision)
+    return a.new_empty((m, n) if a.dim() != b.dim() else (groups, m, n), dtype=dtype)
+
+
+def _check_activation(a: Tensor, activation: str | None) -> None:
+    _require(
+        activation is None or activation in ACTIVATIONS,
+        lambda: f"unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
+    )
+    _require(
+        activation is None or a.dtype in FLOATS,
+        lambda: f"an activation is for floating-point types, got {a.dtype}",
+    )
+
+
+def register() -> None:
+    for name in GROUPED.names:
+        _register(name, grouped_mm)
