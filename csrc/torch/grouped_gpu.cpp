@@ -1,7 +1,9 @@
-#include <algorithm>
+// Products of groups by kernels that read the ends of the groups on the GPU, or on the simulated one.
+#include <array>
 
+#include "core/can_run.h"
 #include "core/passes.h"
-#include "strategies/strategies.h"
+#include "core/simulator.h"
 #include "torch/context.h"
 #include "torch/grouped_mm.h"
 #include "torch/kernel_range.h"
@@ -10,7 +12,7 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// The matrices of an operand; it has one for each group, or one with all groups.
+// The matrices of an operand: one for each group, or one with all groups.
 template <class M>
 M matrices_of(const View& v) {
   M m = matrix_of<M>(v, false);
@@ -18,8 +20,9 @@ M matrices_of(const View& v) {
   return m;
 }
 
-// The product without its operands' addresses, bias and activation.
-GemmProblem problem_of(const GroupedCall& call, const View& a, const View& b) {
+// The product and its bias, without an activation.
+GemmProblem problem_of(const GroupedCall& call, const View& bias) {
+  const View &a = call.a.view, &b = call.b.view;
   GemmProblem p;
   p.type = arithmetic_type("a", a.dtype), p.out_type = arithmetic_type("out", call.out.view.dtype);
   p.precision = call.precision.value_or(Precision::ieee);
@@ -27,50 +30,91 @@ GemmProblem problem_of(const GroupedCall& call, const View& a, const View& b) {
   p.a = matrices_of<ConstMatrix>(a), p.b = matrices_of<ConstMatrix>(b);
   p.out = matrices_of<Matrix>(call.out.view);
   p.groups = {call.by, static_cast<const int32_t*>(call.offs.view.data)};
+  if (!call.bias) return p;
+  p.c = {bias.data, 0, bias.size(1) == 1 ? 1 : bias.stride(1), bias.dim == 2 ? bias.stride(2) : 0};
+  p.beta = 1;
   return p;
 }
 
-// The operand, or a copy of it if its matrices have no unit stride.
-TensorRef with_unit_stride(const TensorRef& x, std::optional<Tensor>& copy) {
-  const View& v = x.view;
-  if (v.size(1) == 1 || v.size(2) == 1 || v.stride(1) == 1 || v.stride(2) == 1) return x;
-  copy = contiguous_matrices(x.tensor, v);
-  return viewed(*copy);
+// Whether a result has a matrix for each group.
+bool has_one_each(const GemmProblem& p) { return p.groups.by == GroupedBy::k; }
+
+// Gives the product a result of its own, with contiguous rows.
+void use_scratch(GemmProblem& p, OpContext& context) {
+  const int size = element_size(p.out_type), unit = 16 / size;
+  const int64_t pitch = (p.n + unit - 1) / unit * unit;
+  const size_t matrices = has_one_each(p) ? size_t(p.batch) : 1;
+  p.out = {nullptr, pitch, 1, has_one_each(p) ? p.m * pitch : 0};
+  p.out.data = context.allocate(matrices * size_t(p.m * pitch) * size_t(size));
 }
 
-// A bias of float32 or of the result's type, as the matrix that is added to each group.
-ConstMatrix addend(const View& bias) {
-  return {bias.data, 0, bias.size(1) == 1 ? 1 : bias.stride(1), bias.dim == 2 ? bias.stride(2) : 0};
+// The row whose sums do not depend on the number of rows: the first one that takes the type. All rows that
+// take groups add a group's k in one order, but not the same one.
+const Kernel& invariant_row(const GemmProblem& p, Device device, const Choice& choice) {
+  for (const std::string_view name : {"grouped_wgmma", "grouped_mma", "small"})
+    for (const Kernel& k : kernels_for(device))
+      if (k.op == Op::gemm && k.device == device && k.name == name && contains(k.dtypes, p.type) &&
+          can_run(k, p))
+        return k;
+  return select(p, device, 0, choice);  // throws why it cannot run
+}
+
+// Where a product runs.
+struct Place {
+  OpContext& context;
+  Device device;
+  int threads;
+};
+
+void multiply_by_row(const GemmProblem& p, const GroupedCall& call, const Place& at) {
+  const bool invariant = call.choice.kernel == "invariant";
+  GemmProblem q = p;
+  q.invariant = invariant;
+  const Kernel& row =
+      invariant ? invariant_row(q, at.device, call.choice) : select(q, at.device, at.threads, call.choice);
+  const KernelRange range(row);
+  row.gemm(q, at.context);
+  tell_last_gemm_kernel(row.name);
+}
+
+// Groups of columns are groups of rows of the transposed product, whose result is transposed again.
+void multiply_columns(const GemmProblem& p, const GroupedCall& call, const Place& at) {
+  GemmProblem turned = p.transposed();
+  use_scratch(turned, at.context);
+  multiply_by_row(turned, call, at);
+  TransposeProblem back;
+  const int size = element_size(p.out_type);
+  back.type = size == 1   ? DType::bits8
+              : size == 2 ? DType::bits16
+              : size == 4 ? DType::bits32
+                          : DType::bits64;
+  back.rows = p.n, back.cols = p.m;
+  back.src = {turned.out.data, turned.out.row_stride, 1, 0}, back.dst = p.out;
+  if (back.rows * back.cols > 0) select(back, at.device, at.threads, {}).transpose(back, at.context);
 }
 
 }  // namespace
 
 void multiply_groups_on_gpu(const GroupedCall& call) {
-  std::optional<Tensor> copy_a, copy_b, wide_bias;
-  const TensorRef a = with_unit_stride(call.a, copy_a), b = with_unit_stride(call.b, copy_b);
-  GemmProblem p = problem_of(call, a.view, b.view);
+  const int32_t type = call.out.view.dtype;
+  // Activations are applied to sums in float32, which are then rounded once.
   const bool activates = call.activation != Activation::none;
-  const bool rounds = activates && (p.out_type == DType::f16 || p.out_type == DType::bf16);
-  TensorRef bias = call.bias;
-  if (bias && rounds)
-    wide_bias = contiguous_matrices(bias.tensor, bias.view, kFloat), bias = viewed(*wide_bias);
-  with_context(a.view, [&](OpContext& context, Device device, int threads) {
-    const GemmProblem result = p;
-    if (rounds) {
-      p.out_type = DType::f32, p.out.row_stride = (p.n + 3) / 4 * 4;
-      const int64_t rows = p.m * (p.groups.by == GroupedBy::k ? p.batch : 1);
-      p.out.batch_stride = p.groups.by == GroupedBy::k ? p.m * p.out.row_stride : 0;
-      p.out.data = context.allocate(size_t(rows * p.out.row_stride) * sizeof(float));
-    }
-    if (bias) p.c = addend(bias.view), p.beta = 1;
-    if (p.groups.by == GroupedBy::n) p = p.transposed();
-    const Kernel& row = select(p, device, threads, call.choice);
-    const KernelRange range(row);
-    row.gemm(p, context);
-    tell_last_gemm_kernel(row.name);
+  const bool rounds = activates && (type == kBFloat16 || type == kHalf);
+  std::optional<Tensor> wide_bias;
+  if (call.bias && rounds) wide_bias = contiguous_matrices(call.bias.tensor, call.bias.view, kFloat);
+  const GemmProblem p = problem_of(call, wide_bias ? View(*wide_bias) : call.bias.view);
+  with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
+    const Place at{context, device, threads};
+    GemmProblem sums = p;
+    if (rounds) sums.out_type = DType::f32, use_scratch(sums, context);
+    if (p.groups.by == GroupedBy::n)
+      multiply_columns(sums, call, at);
+    else
+      multiply_by_row(sums, call, at);
     if (!activates) return;
-    EpiloguePass pass = pass_after(result, p);
-    pass.batch = p.groups.by == GroupedBy::k ? p.batch : 1, pass.epilogue = {call.activation};
+    EpiloguePass pass = pass_after(p, sums);
+    pass.batch = has_one_each(p) ? p.batch : 1, pass.c = {}, pass.beta = 0;
+    pass.epilogue = {.activation = call.activation};
     passes_of(device).epilogue(pass, context);
   });
 }
