@@ -49,6 +49,15 @@ def samples():
         yield op, (a, weight, bias), {"activation": "gelu", "residual": torch.randn(3, 4)}
         if op is ops.linear.default:
             yield op, (ag, weight.double(), bias.double().requires_grad_()), {"activation": "silu"}
+    for op in (ops.grouped_mm.default, ops._grouped_mm.default):
+        ends, bias = torch.tensor([1, 1, 3], dtype=torch.int32), torch.randn(3, 4)
+        yield op, (a, torch.randn(3, 5, 4), ends, bias), {"activation": "silu", "level": 5}
+        yield op, (torch.randn(3, 2, 5), b, ends), {"invariant": True}
+        yield op, (a, b, ends), {}
+        yield op, (torch.randn(2, 3, 5).bfloat16(), half[1].expand(2, 5, 4)), {"out_dtype": torch.float32}
+        if op is ops.grouped_mm.default:
+            yield op, (ag, torch.randn(3, 5, 4).double().requires_grad_(), ends, bias.double()), {}
+            yield op, (ag, bg, ends), {}
     for op in (ops.transpose.default, ops._transpose.default):
         yield op, (ag if op is ops.transpose.default else a,), {}
         yield op, (torch.randn(2, 3, 5)[:, 1:],), {"level": 2, "impl": "blocked"}

@@ -296,11 +296,11 @@ def test_wrong_types():
         fastgemm.grouped_mm(a, b, torch.tensor([1, 6]))
     with pytest.raises(ValueError, match="dtype"):
         fastgemm.grouped_mm(a, b.double(), int32([1, 6]))
-    with pytest.raises(TypeError, match="a must be a torch.Tensor"):
+    with pytest.raises(TypeError, match="a must be a torch"):
         fastgemm.grouped_mm([1], b, int32([1, 6]))
-    with pytest.raises(TypeError, match="offs must be a torch.Tensor"):
+    with pytest.raises(TypeError, match="offs must be a torch"):
         fastgemm.grouped_mm(a, b, [1, 6])
     with pytest.raises(ValueError, match="floating-point"):
         fastgemm.grouped_mm(a.int(), b.int(), int32([1, 6]), activation="relu")
-    with pytest.raises(ValueError, match="another device|one device"):
+    with pytest.raises(ValueError, match="device"):
         fastgemm.grouped_mm(a, b, int32([1, 6]).to("meta"))

@@ -1,6 +1,6 @@
 """Rows of a matrix by index, in the order in which a grouped product needs them.
 
-Grouped products get their ``rows=`` from here, so that a kernel that loads rows by index has one place to enter."""
+Grouped products get their ``rows=`` from here: the one place for a kernel that loads rows by index."""
 
 from __future__ import annotations
 

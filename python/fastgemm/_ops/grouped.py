@@ -20,7 +20,7 @@ from .dispatch import CHOICE, Op, needs_function, ops, options_of, overridden, p
 from .gated import SWIGLU, swiglu
 from .gather import gathered
 from .gemm import gemm
-from .linear import ACTIVATIONS
+from .linear import ACTIVATIONS, _check_activation
 from .vmap import batch_first, rank_of
 
 
@@ -38,8 +38,8 @@ def grouped_mm(
     precision: Precision | None = None,
     invariant: bool = False,
 ) -> Tensor:
-    """Products of groups of uneven size, as in a mixture of experts; :func:`torch.nn.functional.grouped_mm` without
-    its limits on types, alignments and strides.
+    """Products of groups of uneven size, as in a mixture of experts: :func:`torch.nn.functional.grouped_mm`
+    without its limits on types, alignments and strides.
 
     ``offs`` holds the ends of G groups: group ``i`` covers ``offs[i - 1]`` (0 for the first) up to ``offs[i]`` of
     the dimension that is grouped. The dimensions of the operands say which one this is:
@@ -60,13 +60,13 @@ def grouped_mm(
             beyond the last end are zero, and those of the operands are not read. On a CPU other ends raise. On a
             GPU nobody reads them before the kernel does: ends that descend or exceed the dimension give groups
             without a meaning, but no access outside of the operands.
-        bias: ``(N,)``, added to each group, or ``(G, N)``, a row for each group (not where columns are grouped); of
-            the dtype of ``a`` or of the result. Rows beyond the last end get none.
+        bias: ``(N,)``, added to each group, or ``(G, N)``, a row for each group (not where columns are grouped);
+            of the dtype of ``a`` or of the result. Rows beyond the last end get none.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
             usual one.
         activation: applied after the bias: ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"`` or None, as for
-            :func:`linear`; or ``"swiglu"`` for an even N: ``silu(gate) * up``, where the first half of a row is the
-            gate. The result then has N / 2 columns.
+            :func:`linear`; or ``"swiglu"`` for an even N: ``silu(gate) * up``, where the first half of a row is
+            the gate. The result then has N / 2 columns.
         rows: int32 or int64 ``(R,)``; the product is that of ``a[rows]``. ``a`` has 2 dimensions and ``b`` 3;
             ``offs`` counts R rows.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
@@ -81,8 +81,8 @@ def grouped_mm(
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
-        ValueError: shapes, dtypes or devices do not fit together; ``offs`` of another dtype, missing or given for a
-            batch; on a CPU, ends that descend or exceed the dimension; an activation of integers or complex
+        ValueError: shapes, dtypes or devices do not fit together; ``offs`` of another dtype, missing or given for
+            a batch; on a CPU, ends that descend or exceed the dimension; an activation of integers or complex
             numbers; unknown ``activation``, ``kernel``, ``level`` or ``precision``.
         RuntimeError: the requested level or kernel cannot run here.
 
@@ -105,7 +105,8 @@ def grouped_mm(
     try:
         if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
             raise _errors.not_a_tensor(a=a, b=b)
-        check_activation(activation)
+        if activation != SWIGLU:
+            _check_activation(activation)
         if rows is not None:
             a = _rows_of(a, b, rows)
         options = options_of(a, level, kernel, precision, None, out_dtype)
@@ -129,16 +130,6 @@ def activated(
     if activation is not None:
         options = {**options, "activation": activation}
     return GROUPED.call((a, b, offs, bias), options)
-
-
-def check_activation(activation: object) -> None:
-    accepted = f"accepted: {', '.join(map(repr, (*ACTIVATIONS, SWIGLU)))} or None"
-    if activation is not None and not isinstance(activation, str):
-        raise TypeError(
-            f"fastgemm: activation must be a str or None, got {type(activation).__name__}; {accepted}"
-        )
-    if activation is not None and activation != SWIGLU and activation not in ACTIVATIONS:
-        raise ValueError(f"fastgemm: unknown activation {activation!r}; {accepted}")
 
 
 def _rows_of(a: Tensor, b: Tensor, rows: Tensor) -> Tensor:
@@ -230,9 +221,9 @@ class GroupedFunction(torch.autograd.Function):
         if offs is None:  # a batch of batches
             out = gemm(batch_first(a, in_dims[0], 3), batch_first(b, in_dims[1], 3), **public(options))
             if bias is not None:
-                row = bias if rank_of(bias, in_dims[3]) == 1 else bias.unsqueeze(-2)
-                moved = in_dims[3] is None or in_dims[3] >= 0
-                out = out + batch_first(row, in_dims[3] if moved else in_dims[3] - 1, 3)
+                of_groups = rank_of(bias, in_dims[3]) == 2
+                row = batch_first(bias, in_dims[3], 2)
+                out = out + (row.unsqueeze(-2) if of_groups or in_dims[3] is not None else row)
             return out.expand(size, *out.shape[-3:]), 0
 
         # Each member may have other groups, so each is a product of its own.

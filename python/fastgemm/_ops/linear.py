@@ -15,10 +15,11 @@ from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
-from .._typing import Activation, Precision
+from .._typing import GatedActivation, Precision
 from ..table import invariant_choice
 from . import autocast
 from .dispatch import CHOICE, Op, compiled_override, ops, options_of, overridden, public
+from .gated import SWIGLU, swiglu
 from .gemm import _gemm_gradients, gemm
 from .vmap import batch_first, rank_of
 
@@ -37,7 +38,7 @@ def linear(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    activation: Activation | None = None,
+    activation: GatedActivation | None = None,
     residual: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     level: int | None = None,
@@ -55,7 +56,9 @@ def linear(
         weight: ``(N, K)``, as :func:`torch.nn.functional.linear` has it, of the same dtype and device; or a
             :class:`QuantizedWeight`, with ``x`` in bfloat16, float16 or float32.
         bias: ``(N,)``, of the same dtype, or None.
-        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` (gelu with ``approximate="tanh"``), ``"silu"`` or None.
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` (gelu with ``approximate="tanh"``), ``"silu"`` or None;
+            or ``"swiglu"`` for an even N: ``silu(gate) * up``, where the first half of a row is the gate. It is a
+            pass after the product, whose result is rounded before it.
         residual: added last; of the shape and dtype of the result, or None.
         out_dtype: ``torch.float32`` for float16 and bfloat16; otherwise the usual one.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
@@ -64,7 +67,7 @@ def linear(
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
 
     Returns:
-        ``(..., N)``. With K = 0 it is ``activation(bias) + residual``.
+        ``(..., N)``, with swiglu ``(..., N / 2)``. With K = 0 it is ``activation(bias) + residual``.
 
     Raises:
         TypeError: an operand is no tensor.
@@ -74,6 +77,9 @@ def linear(
         RuntimeError: the level or kernel asked for cannot run here.
     """
     choice = level, kernel, precision, out_dtype
+    if activation == SWIGLU:
+        inner = linear(x, weight, bias, invariant=invariant, **dict(zip(CHOICE, choice, strict=True)))
+        return _gated(inner, residual)
     compiled = compiled_override(weight)
     if compiled or has_torch_function_variadic(x, weight, bias, residual):
         given: dict[str, Any] = {
@@ -114,12 +120,26 @@ def linear(
         raise
 
 
+def _gated(inner: Tensor, residual: Tensor | None) -> Tensor:
+    try:
+        result = swiglu(inner)
+        if residual is None:
+            return result
+        if not isinstance(residual, Tensor):
+            raise _errors.not_a_tensor(residual=residual)
+        _check_residual(residual, result)
+        return result + residual
+    except (TypeError, ValueError) as error:
+        _errors.attribute(error, "linear")
+        raise
+
+
 def _as_rows(x: Tensor) -> Tensor:
     return x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
 
 
 def _check_activation(activation: object) -> None:
-    accepted = f"accepted: {', '.join(map(repr, ACTIVATIONS))} or None"
+    accepted = f"accepted: {', '.join(map(repr, (*ACTIVATIONS, SWIGLU)))} or None"
     if activation is not None and not isinstance(activation, str):
         raise TypeError(
             f"fastgemm: activation must be a str or None, got {type(activation).__name__}; {accepted}"
