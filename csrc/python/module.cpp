@@ -70,6 +70,14 @@ nb::list code_names(CodeSet set) {
   return found;
 }
 
+nb::list groups_names(GroupedBySet set) {
+  constexpr const char* names[] = {"none", "m", "n", "k"};
+  nb::list found;
+  for (size_t i = 0; i < std::size(names); ++i)
+    if (set & groups_by(static_cast<GroupedBy>(i))) found.append(names[i]);
+  return found;
+}
+
 nb::list table() {
   nb::list rows;
   for (const Kernel& k : kernels()) {
@@ -78,6 +86,7 @@ nb::list table() {
     row["name"] = k.name, row["dtypes"] = type_names(k.dtypes), row["needs"] = k.needs;
     row["summary"] = k.summary, row["role"] = role_name(k.role);
     row["precision"] = to_string(k.precision), row["codes"] = code_names(k.codes);
+    row["groups"] = groups_names(k.groups);
     const char* why = k.why_unavailable();
     row["unavailable"] = why ? nb::cast(why) : nb::none();
     rows.append(row);

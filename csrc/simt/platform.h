@@ -71,6 +71,11 @@ T __shfl_xor_sync(uint32_t mask, T value, int lanes) {
   return fastgemm::simt::runtime::shuffle(mask, value, (fastgemm::simt::runtime::lane_index() ^ lanes) & 31);
 }
 template <class T>
+T __shfl_up_sync(uint32_t mask, T value, unsigned lanes, int width = 32) {
+  const int lane = fastgemm::simt::runtime::lane_index(), source = lane - int(lanes);
+  return fastgemm::simt::runtime::shuffle(mask, value, source >= lane / width * width ? source : lane);
+}
+template <class T>
 T __shfl_down_sync(uint32_t mask, T value, unsigned lanes, int width = 32) {
   const int lane = fastgemm::simt::runtime::lane_index(), source = lane + int(lanes);
   return fastgemm::simt::runtime::shuffle(mask, value, source / width == lane / width ? source : lane);
@@ -93,6 +98,7 @@ inline uint32_t __ballot_sync(uint32_t mask, int predicate) {
 inline int __any_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 inline int __popc(uint32_t x) { return std::popcount(x); }
+inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(uint32_t(x)) + 1; }
 
 inline void __threadfence() {}
 inline void __nanosleep(unsigned) { fastgemm::simt::runtime::yield(); }

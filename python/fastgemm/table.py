@@ -39,6 +39,8 @@ class KernelInfo:
             is requested.
         codes: the codes of packed weights that it multiplies by, such as ``"int4"``; ``"none"`` stands for an
             ordinary matrix.
+        groups: what groups of uneven size may divide in its products (:func:`fastgemm.grouped_mm`): ``"m"``,
+            ``"k"``; ``"none"`` stands for a product or a batch of products of one size.
         unavailable: why it cannot run in this process, or None.
     """
 
@@ -52,16 +54,22 @@ class KernelInfo:
     role: Role
     precision: str
     codes: tuple[str, ...]
+    groups: tuple[str, ...]
     unavailable: str | None
 
     @property
     def available(self) -> bool:
         return self.unavailable is None
 
-    def takes(self, dtype: torch.dtype, code: str = "none") -> bool:
+    @property
+    def takes_matrices(self) -> bool:
+        """Whether it computes ordinary products: of two matrices, or of a batch of them."""
+        return "none" in self.codes and "none" in self.groups
+
+    def takes(self, dtype: torch.dtype, code: str = "none", groups: str = "none") -> bool:
         """Whether the kernel takes operands of this dtype, complex ones by the type of their parts. With a
-        code, the second operand is a packed weight."""
-        if code not in self.codes:
+        code, the second operand is a packed weight. With groups, these divide the dimension that is named."""
+        if code not in self.codes or groups not in self.groups:
             return False
         name = (
             WIDTH_NAMES.get(dtype.itemsize, "")
@@ -74,7 +82,7 @@ class KernelInfo:
 @cache
 def _table() -> tuple[KernelInfo, ...]:
     rows = _introspect.table()
-    lists = ("dtypes", "codes")
+    lists = ("dtypes", "codes", "groups")
     return tuple(KernelInfo(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows)
 
 
@@ -219,6 +227,7 @@ def check_choice(
     kernel: str | None,
     precision: str | None = None,
     code: str = "none",
+    groups: str = "none",
 ) -> None:
     """Raises the error that a call of an op with this level and kernel raises, by the kernel table alone:
     ValueError if there is no such kernel, RuntimeError if none takes the dtype. Whether a kernel can run also
@@ -230,13 +239,14 @@ def check_choice(
         return
     kind = device.type if device.type in ("cpu", "cuda") else None
     rows = _rows_of_choice(op, kind, level, kernel)
-    if any(row.takes(dtype, code) and _multiplies_so(row, dtype, precision or "ieee") for row in rows):
+    if any(row.takes(dtype, code, groups) and _multiplies_so(row, dtype, precision or "ieee") for row in rows):
         return
     asked = f"level {level}" if kernel is None else f"kernel {kernel!r}"
     raise RuntimeError(
         f"fastgemm: {asked} cannot run {op} on {device.type} in {str(dtype).removeprefix('torch.')}"
         + (f" with precision {precision!r}" if precision else "")
         + (f" by a packed weight with codes {code!r}" if code != "none" else "")
+        + (f" in groups of {groups}" if groups != "none" else "")
     )
 
 

@@ -37,7 +37,7 @@ def own_rows() -> set[tuple[str, str]]:
     return {
         (row.op, row.name)
         for row in rows
-        if row.level != LIBRARY_LEVEL and row.name not in schedules and "none" in row.codes
+        if row.level != LIBRARY_LEVEL and row.name not in schedules and row.takes_matrices
     }
 
 

@@ -1,0 +1,172 @@
+"""Tests every CUDA row that takes groups of uneven size, on a GPU or on the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import random
+
+import fastgemm
+import pytest
+import torch
+from reference import (
+    DTYPES,
+    assert_right,
+    by_name,
+    expected_gemm,
+    name_of,
+    needs_simulator,
+    random_tensor,
+)
+
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+pytestmark = needs_simulator
+
+ROWS = [
+    (row.name, dtype)
+    for row in fastgemm.kernels("gemm", "cuda")
+    if "m" in row.groups and (row.available or not ON_GPU)
+    for dtype in DTYPES
+    if row.takes(dtype, groups="m")
+]
+# Many are empty, some have a tile and a row, and the last one ends before the last row.
+SIZES = (3, 0, 0, 65, 130, 1, 0, 20)
+REST = 9
+
+every_row = pytest.mark.parametrize(("kernel", "dtype"), ROWS, ids=lambda x: x if isinstance(x, str) else name_of(x))
+
+
+def grouped(a, b, offs=None, bias=None, **options):
+    """fastgemm.grouped_mm by kernels of a GPU."""
+    given = [x if x is None else x.to(DEVICE) for x in (a, b, offs, bias)]
+    with contextlib.nullcontext() if ON_GPU else fastgemm.simulate():
+        return fastgemm.grouped_mm(*given[:3], bias=given[3], **options).cpu()
+
+
+def ends(sizes):
+    return torch.tensor(list(itertools.accumulate(sizes)), dtype=torch.int32)
+
+
+def choice(kernel, dtype):
+    chosen = by_name(kernel, dtype)
+    return chosen | {"out_dtype": torch.int32} if dtype in (torch.int8, torch.uint8) else chosen
+
+
+def parts(sizes):
+    offs = [0, *itertools.accumulate(sizes)]
+    return [slice(*pair) for pair in itertools.pairwise(offs)]
+
+
+def check_rows(a, b, sizes, bias=None, **options):
+    result = grouped(a, b, ends(sizes), bias, **options)
+    options.pop("kernel", None), options.pop("invariant", None)
+    for i, rows in enumerate(parts(sizes)):
+        one = bias if bias is None or bias.dim() == 1 else bias[i]
+        assert_right(result[rows], expected_gemm(a[rows], b[i], one, **options), f"group {i}")
+    assert not result[sum(sizes) :].any()
+    return result
+
+
+def check_k(a, b, sizes, **options):
+    result = grouped(a, b, ends(sizes), **options)
+    options.pop("kernel")
+    for i, part in enumerate(parts(sizes)):
+        assert_right(result[i], expected_gemm(a[:, part], b[part], **options), f"group {i}")
+
+
+@every_row
+def test_groups_of_rows(kernel, dtype):
+    a = random_tensor(sum(SIZES) + REST, 72, dtype=dtype)
+    if dtype.is_floating_point:
+        a[-REST:] = math.nan  # rows of no group
+    b = random_tensor(len(SIZES), 72, 40, dtype=dtype)
+    check_rows(a, b, SIZES, **choice(kernel, dtype))
+    check_rows(a.T.contiguous().T, b.mT.contiguous().mT, SIZES, **choice(kernel, dtype))
+
+
+@every_row
+def test_groups_of_k(kernel, dtype):
+    if kernel == "grouped_mma" and dtype not in (BF16, F16):
+        pytest.skip("it takes groups of k in 16-bit types alone")
+    k = sum(SIZES) + REST
+    a, b = random_tensor(k, 48, dtype=dtype).T, random_tensor(k, 40, dtype=dtype)
+    check_k(a, b, SIZES, **choice(kernel, dtype))
+    if kernel != "grouped_mma":
+        check_k(a.contiguous(), b.T.contiguous().T, SIZES, **choice(kernel, dtype))
+
+
+@pytest.mark.parametrize("kernel", ["small", "grouped_mma", "grouped_wgmma"])
+def test_edges(kernel):
+    """Odd sizes, any alignment, a bias, a wide result, one group and many."""
+    random.seed(kernel)
+    torch.manual_seed(1)
+    for _ in range(4 if not ON_GPU else 40):
+        groups, n, k = random.choice((1, 2, 40)), random.choice((1, 7, 64, 129)), random.choice((1, 9, 64, 200))
+        sizes = [random.choice((0, 0, 1, 2, 5, 30)) for _ in range(groups)]
+        whole = random_tensor(sum(sizes) + 2, k + 3, dtype=BF16)
+        a, b = whole[1:, 2 : 2 + k], random_tensor(groups, k, n + 1, dtype=BF16)[..., 1:]
+        out_dtype = random.choice((BF16, F32))
+        bias = random.choice((None, random_tensor(n, dtype=BF16), random_tensor(groups, n, dtype=BF16)))
+        if bias is not None:
+            bias = bias.to(out_dtype)
+        check_rows(a, b, sizes, bias, kernel=kernel, out_dtype=out_dtype)
+
+
+@pytest.mark.parametrize("kernel", ["small", "grouped_mma", "grouped_wgmma"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_other_groups_do_not_leak(kernel, value):
+    """What a group holds reaches its own result alone."""
+    sizes = (5, 70, 6)
+    a, b = random_tensor(sum(sizes), 64, dtype=BF16), random_tensor(3, 64, 48, dtype=BF16)
+    middle = parts(sizes)[1]
+    plain = grouped(a, b, ends(sizes), kernel=kernel)
+    a[middle] = value
+    spoilt = grouped(a, b, ends(sizes), kernel=kernel)
+    spoilt[middle] = plain[middle]
+    assert torch.equal(spoilt, plain)
+    x, y = random_tensor(sum(sizes), 48, dtype=BF16), random_tensor(sum(sizes), 40, dtype=BF16)
+    plain = grouped(x.T, y, ends(sizes), kernel=kernel)
+    x[middle], y[middle] = value, value
+    spoilt = grouped(x.T, y, ends(sizes), kernel=kernel)
+    assert torch.equal(spoilt[[0, 2]], plain[[0, 2]])
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=name_of)
+def test_invariant_rows(dtype):
+    """The bits of a row do not depend on the rows of its group, nor on other groups."""
+    sizes = (70, 3, 0, 150)
+    a, b = random_tensor(sum(sizes), 328, dtype=dtype), random_tensor(4, 328, 72, dtype=dtype)
+    whole = grouped(a, b, ends(sizes), invariant=True)
+    for first, count, i in ((0, 1, 0), (60, 10, 0), (70, 2, 1), (73, 150, 3)):
+        alone = grouped(a[first : first + count], b[i : i + 1], ends([count]), invariant=True)
+        assert torch.equal(alone, whole[first : first + count])
+
+
+def test_groups_of_columns():
+    sizes = (5, 0, 30)
+    a, b = random_tensor(3, 20, 64, dtype=BF16), random_tensor(64, sum(sizes) + 3, dtype=BF16)
+    result = grouped(a, b, ends(sizes))
+    for i, columns in enumerate(parts(sizes)):
+        assert_right(result[:, columns], expected_gemm(a[i], b[:, columns]), f"group {i}")
+    assert not result[:, sum(sizes) :].any()
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_activations_round_once(activation):
+    sizes = (3, 40)
+    a, b = random_tensor(43, 64, dtype=BF16), random_tensor(2, 64, 48, dtype=BF16)
+    result = grouped(a, b, ends(sizes), activation=activation)
+    exact = grouped(a, b, ends(sizes), out_dtype=F32)
+    expected = getattr(torch.nn.functional, activation)(exact)
+    torch.testing.assert_close(result, expected.bfloat16(), rtol=8e-3, atol=1e-6)
+
+
+def test_wrong_ends_stay_inside():
+    """Ends that descend or lie beyond the rows have no access out of bounds."""
+    a, b = random_tensor(20, 64, dtype=BF16), random_tensor(4, 64, 48, dtype=BF16)
+    for wrong in ((5, 3, 40, 60), (-4, 10, 2, 20), (2**31 - 1, 0, 0, 0)):
+        for kernel in ("small", "grouped_mma", "grouped_wgmma"):
+            grouped(a, b, torch.tensor(wrong, dtype=torch.int32), kernel=kernel)
