@@ -81,14 +81,10 @@ inline const char* beyond_grouped_wgmma(const GemmProblem& p) {
   return beyond_coordinates(p);
 }
 
-// grouped_mma: a group of k begins anywhere, and its copies read 16 bytes at a time along m or n.
 inline const char* beyond_grouped_mma(const GemmProblem& p) {
   if (p.out.col_stride != 1 && p.n != 1) return "it writes C row by row";
-  if (p.groups.by == GroupedBy::k) {
-    if (p.type != DType::f16 && p.type != DType::bf16)
-      return "it multiplies groups of k in 16-bit types alone";
-    if (p.a.row_stride != 1 || p.b.col_stride != 1) return "groups of k need rows of m and of n in memory";
-  }
+  if (p.groups.by == GroupedBy::k && p.type != DType::f16 && p.type != DType::bf16)
+    return "it multiplies groups of k in 16-bit types alone";
   return p.batch > 65535 ? "it takes up to 65,535 groups" : beyond_coordinates(p);
 }
 

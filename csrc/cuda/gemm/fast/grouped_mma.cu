@@ -4,6 +4,7 @@
 //   - the operands of a block are those of its group. Copies read zeros beyond the group, so that rows and
 //     values of k of the next group, which may be NaN, are not multiplied.
 #include "cuda/gemm/parts/grouped_problem.cuh"
+#include "cuda/gemm/parts/sources/copied_operand.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 #include "cuda/gemm/rules.h"
 
@@ -79,8 +80,33 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   }
 }
 
+// Copies an operand that is contiguous along the dimension that is grouped, because its groups would begin
+// anywhere, and copies read 16 bytes at a time.
+template <class T>
+GroupedGemm<T> with_aligned_groups(GroupedGemm<T> g, Context& context) {
+  const auto rows_of = [&](const Operand<T>& x, int64_t rows, int64_t columns, int64_t row_stride,
+                           int64_t column_stride) {
+    return pack_rows(x.data, rows, columns, row_stride, column_stride, int64_t{0}, 1, context);
+  };
+  const bool by_k = g.by == GroupedBy::k;
+  if (!by_k && g.a.col_stride != 1) {
+    const auto copy = rows_of(g.a, g.m, g.k, g.a.row_stride, g.a.col_stride);
+    g.a = {copy.data, copy.row_stride, 1, 0};
+  }
+  if (by_k && g.a.row_stride != 1) {
+    const auto copy = rows_of(g.a, g.k, g.m, g.a.col_stride, g.a.row_stride);
+    g.a = {copy.data, 1, copy.row_stride, 0};
+  }
+  if (by_k && g.b.col_stride != 1) {
+    const auto copy = rows_of(g.b, g.k, g.n, g.b.row_stride, g.b.col_stride);
+    g.b = {copy.data, copy.row_stride, 1, 0};
+  }
+  return g;
+}
+
 template <class C, class T>
-void launch_grouped_mma(const GroupedGemm<T>& g, int groups, Context& context) {
+void launch_grouped_mma(const GroupedGemm<T>& given, int groups, Context& context) {
+  const GroupedGemm<T> g = with_aligned_groups(given, context);
   constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
   const TileGrid tiles = tile_grid(g, C::BM, C::BN, groups);
   const GroupedArguments<T> arguments{g,

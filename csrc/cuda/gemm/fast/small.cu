@@ -123,6 +123,7 @@ template <class C, class G>
 void launch_small(const char* name, const G& g, int batch, const Epilogue& epilogue, Context& context) {
   using T = typename G::Element;
   const TileGrid tiles = tile_grid(g, C::kBlock, C::kBlock, batch);
+  const OperandVectors vectors = operand_vectors(g);
   const int splits = may_split(g) ? plans::small_splits(int64_t(tiles.grid.x) * batch, g.k, int(sizeof(T)),
                                                         multiprocessors())
                                   : 1;
@@ -133,8 +134,8 @@ void launch_small(const char* name, const G& g, int batch, const Epilogue& epilo
                              .k_split = ceil_div(ceil_div(g.k, splits), C::kBK) * C::kBK,
                              .split_stride = batch,
                              .columns = columns,
-                             .vectors_a = takes_vectors(g, g.a, g.a.col_stride),
-                             .vectors_b = takes_vectors(g, g.b, g.b.row_stride),
+                             .vectors_a = vectors.a,
+                             .vectors_b = vectors.b,
                              .vectors_out = result_vectors(result),
                              .epilogue = EpilogueOf<S>(epilogue)};
       s.gemm.result = result;

@@ -78,9 +78,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksAnSM<typename G::Element>)
 void gemm_vectorized(const GemmProblem& problem, Context& context) {
   run_every_batch(problem, context, [&]<class G>(const G& g, int batch) {
     const TileGrid tiles = tile_grid(g, kBlock, kBlock, batch);
+    const OperandVectors vectors = operand_vectors(g);
     launch<gemm_vectorized_kernel<G>>("vectorized", {tiles.grid, dim3(kThreads)}, context)(
-        g, tiles.tiles_n, takes_vectors(g, g.a, g.a.col_stride), takes_vectors(g, g.b, g.b.row_stride),
-        result_vectors(g.result));
+        g, tiles.tiles_n, vectors.a, vectors.b, result_vectors(g.result));
   });
 }
 

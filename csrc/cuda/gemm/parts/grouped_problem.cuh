@@ -93,15 +93,19 @@ TileGrid tile_grid(const GroupedGemm<T>& g, int bm, int bn, int groups) {
   return tile_grid(g.m + int64_t{bm} * (groups + 1), g.n, bm, bn, 1);
 }
 
-// Whether rows (columns) of an operand can be read by vectors. With groups of k, lines along k begin
-// anywhere.
+// Whether A and B can be read by vectors. Lines along the dimension that is grouped begin anywhere.
+struct OperandVectors {
+  bool a, b;
+};
 template <class T>
-bool takes_vectors(const Gemm<T>&, const Operand<T>& x, int64_t /* k_stride */) {
-  return takes_vectors(x);
+OperandVectors operand_vectors(const Gemm<T>& g) {
+  return {takes_vectors(g.a), takes_vectors(g.b)};
 }
 template <class T>
-bool takes_vectors(const GroupedGemm<T>& g, const Operand<T>& x, int64_t k_stride) {
-  return takes_vectors(x) && (g.by != GroupedBy::k || k_stride != 1);
+OperandVectors operand_vectors(const GroupedGemm<T>& g) {
+  const bool by_k = g.by == GroupedBy::k;
+  return {takes_vectors(g.a) && (by_k ? g.a.col_stride : g.a.row_stride) != 1,
+          takes_vectors(g.b) && !(by_k && g.b.row_stride == 1)};
 }
 
 // Whether blocks may share the k of a tile, whose sums are added by a second launch.
