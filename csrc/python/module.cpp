@@ -229,12 +229,12 @@ Frame frame_in(const nb::object& capsule) {
 }
 
 Frame make_frame(int level, std::string kernel, const std::optional<std::string>& precision,
-                 const SharedCounts* counts, const nb::object& outer, bool tune) {
+                 const SharedCounts* counts, const nb::object& outer, bool tune, bool extends) {
   auto frame = std::make_shared<PatchFrame>();
   frame->level = level, frame->kernel = std::move(kernel), frame->counts = counts ? counts->counts : nullptr;
   if (precision) frame->precision = parse<Precision>(*precision, kPrecisions, "precision");
   if (!outer.is_none()) frame->outer = frame_in(outer);
-  frame->tune = tune;
+  frame->tune = tune, frame->extends = extends;
   return frame;
 }
 
@@ -263,11 +263,11 @@ void define_patches(nb::module_& m) {
   m.def(
       "patch_frame",
       [](int level, std::string kernel, const std::optional<std::string>& precision,
-         const SharedCounts* counts, const nb::object& outer, bool tune) {
-        return capsule_of(make_frame(level, std::move(kernel), precision, counts, outer, tune));
+         const SharedCounts* counts, const nb::object& outer, bool tune, bool extends) {
+        return capsule_of(make_frame(level, std::move(kernel), precision, counts, outer, tune, extends));
       },
       nb::arg("level"), nb::arg("kernel"), nb::arg("precision").none(), nb::arg("counts").none(),
-      nb::arg("outer").none(), nb::arg("tune") = false,
+      nb::arg("outer").none(), nb::arg("tune") = false, nb::arg("extends") = false,
       "One entry of a patch, in a capsule. Level 0 and an empty kernel leave the choice open; counts may be "
       "None. outer is the capsule of the entry that gets the calls that this one does not take, or None.");
   m.def(

@@ -13,7 +13,6 @@
 #include "torch/choices.h"
 #include "torch/complex.h"
 #include "torch/gemm_plan.h"
-#include "torch/hooks.h"
 #include "torch/layer.h"
 #include "torch/operand_copy.h"
 #include "torch/ops.h"
@@ -211,16 +210,21 @@ void check_activation(const GroupedCall& call) {
 }
 
 // The result, whose rows begin at multiples of `alignment` bytes.
-AtenTensorHandle new_result(const GroupedCall& call, int32_t dtype, int64_t alignment) {
+Tensor new_result(const GroupedCall& call, int32_t dtype, int64_t alignment) {
   const int64_t m = call.a.view.size(2), n = call.b.view.size(1);
   const int64_t step = std::max<int64_t>(alignment / int64_t(aoti_torch_dtype_element_size(dtype)), 1);
-  const int64_t pitch = std::max<int64_t>((n + step - 1) / step * step, 1);
-  const std::array<int64_t, 3> sizes{call.groups, m, n}, strides{std::max<int64_t>(m, 1) * pitch, pitch, 1};
+  const int64_t pitch = (n + step - 1) / step * step;
   const bool one = call.by == GroupedBy::m || call.by == GroupedBy::n;
-  View v = call.a.view;
-  v.dtype = dtype, v.dim = one ? 2 : 3;
-  v.sizes = sizes.data() + (one ? 1 : 0), v.strides = strides.data() + (one ? 1 : 0);
-  return empty_tensor(v);
+  std::array<int64_t, 3> sizes{call.groups, m, pitch};
+  const std::span<const int64_t> shape = std::span(sizes).subspan(one ? 1 : 0);
+  Tensor padded = empty_contiguous(shape, dtype, call.a.view);
+  if (pitch == n) return padded;
+  sizes.back() = n;
+  AtenTensorHandle rows;
+  check(aoti_torch__reinterpret_tensor(padded.get(), int64_t(shape.size()), shape.data(),
+                                       View(padded).strides, 0, &rows),
+        "_reinterpret_tensor");
+  return Tensor(rows);
 }
 
 // The operand, or a copy of it if its matrices have no unit stride.
@@ -280,7 +284,7 @@ AtenTensorHandle multiply_groups(GroupedCall call, const std::optional<int32_t>&
     bias = contiguous_matrices(call.bias.tensor, call.bias.view, result), call.bias = viewed(*bias);
   if (call.offs && call.groups > 1 && call.offs.view.stride(1) != 1)
     offs = contiguous_matrices(call.offs.tensor, call.offs.view), call.offs = viewed(*offs);
-  Tensor out(new_result(call, result, alignment));
+  const Tensor out = new_result(call, result, alignment);
   call.out = viewed(out);
   compute(call);
   AtenTensorHandle returned;

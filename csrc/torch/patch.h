@@ -34,6 +34,7 @@ struct PatchFrame {
   std::string kernel;
   std::optional<Precision> precision;       // for products of its type; none: torch's precision
   bool tune = false;                        // products are measured where they first run
+  bool extends = false;                     // also products that torch has no kernel for
   std::shared_ptr<Counts> counts;           // null: nothing is counted
   std::shared_ptr<const PatchFrame> outer;  // the patch around it: gets calls that this one does not take
 };

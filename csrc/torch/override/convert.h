@@ -38,13 +38,18 @@ inline torch_ops::TensorRef read(const at::Tensor& t) {
 }
 inline torch_ops::TensorRef written(const at::Tensor& t) { return ref_of(t, t.mutable_data_ptr()); }
 
-// torch_ops::multiply; throws torch's own error if memory runs out.
-inline AtenTensorHandle product_of(const torch_ops::ProductCall& call) {
+// Calls body(); throws torch's own error if memory runs out.
+template <class Body>
+auto with_memory_errors(const Body& body) {
   try {
-    return torch_ops::multiply(call);
+    return body();
   } catch (const torch_ops::OutOfMemory& error) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, error.what());
   }
+}
+
+inline AtenTensorHandle product_of(const torch_ops::ProductCall& call) {
+  return with_memory_errors([&] { return torch_ops::multiply(call); });
 }
 
 }  // namespace fastgemm::override

@@ -21,7 +21,7 @@ function(fastgemm_add_override torch_dir)
   if(TARGET ${name})
     return()
   endif()
-  set(sources at_once.cpp eager.cpp flags.cpp gradients.cpp interrupt.cpp layer.cpp modes.cpp module.cpp overrides.cpp
+  set(sources at_once.cpp eager.cpp flags.cpp gradients.cpp grouped.cpp interrupt.cpp layer.cpp modes.cpp module.cpp overrides.cpp
               route.cpp scope.cpp)
   list(TRANSFORM sources PREPEND csrc/torch/override/)
   add_library(${name} SHARED ${sources})

@@ -39,11 +39,10 @@ class Override final : public c10::OperatorKernel {
  private:
   std::optional<at::Tensor> route(Frames& frames, torch::jit::Stack& stack) const {
     const auto arguments = torch::jit::last(stack, size_t(product_.arguments));
-    const std::optional<std::string> why = why_passed_on(product_, arguments);
     for (; frames.get(); frames.next()) {
       const PatchFrame& frame = *frames.get();
       std::string reason;
-      if (why)
+      if (const std::optional<std::string> why = why_passed_on(product_, arguments, frame.extends))
         reason = *why;
       else if (std::optional<at::Tensor> result = compute(product_, arguments, frame, reason)) {
         count(frame, Counts::What::routed, torch_ops::take_last_gemm_kernel());
@@ -68,13 +67,19 @@ struct Replacement {
   std::unique_ptr<Override> kernel;
 };
 
+// Whether torch has a kernel for a key. Its grouped product on a CPU has one for all keys.
+bool is_computed_on(const c10::OperatorHandle& op, c10::DispatchKey key) {
+  return op.hasKernelForDispatchKey(key) ||
+         (op.operator_name().name == "aten::_grouped_mm" && op.hasComputedKernelForDispatchKey(key));
+}
+
 // Collects all products of this torch before any is replaced, so that each kernel found is the original one.
 std::vector<Replacement> replacements() {
   std::vector<Replacement> found;
   for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
     for (const auto& [name, overload] : kProducts) {
       const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-      if (!op || !op->hasKernelForDispatchKey(key)) continue;
+      if (!op || !is_computed_on(*op, key)) continue;
       found.push_back(
           {key, toString(op->operator_name()),
            std::make_unique<Override>(Product(op->schema()), op->getComputedKernelForDispatchKey(key))});

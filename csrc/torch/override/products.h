@@ -13,11 +13,13 @@ struct Product {
   explicit Product(const c10::FunctionSchema&);
 
   std::string name;  // of the op, without namespace and overload
-  int rank;          // dimensions of each operand
+  int rank;          // dimensions of each operand; those of groups have 2 or 3
   int arguments;
   int a, b, c = -1;
   int beta, alpha, out_dtype, use_gelu;
-  int out;  // c itself for an in-place op
+  int out;         // c itself for an in-place op
+  int offs, bias;  // of a grouped product
+  bool is_grouped() const { return offs >= 0; }
 };
 
 inline constexpr struct {
@@ -43,6 +45,7 @@ inline constexpr struct {
     {"aten::baddbmm_", ""},
     {"aten::_addmm_activation", ""},
     {"aten::_addmm_activation", "out"},
+    {"aten::_grouped_mm", ""},
 };
 
 }  // namespace fastgemm::override

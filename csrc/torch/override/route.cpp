@@ -10,29 +10,13 @@
 
 #include "torch/override/convert.h"
 #include "torch/override/flags.h"
+#include "torch/override/grouped.h"
 #include "torch/override/kinds.h"
+#include "torch/override/operands.h"
 #include "torch/override/scope.h"
 
 namespace fastgemm::override {
 namespace {
-
-using Arguments = at::ArrayRef<c10::IValue>;
-
-const at::Tensor& tensor_at(Arguments arguments, int i) { return arguments[size_t(i)].toTensor(); }
-
-std::string name_of(at::ScalarType t) {
-  return torch_ops::dtype_text(int32_t(t)).substr(sizeof("torch.") - 1);
-}
-
-// Why fastgemm does not take an operand; none if it does. For an invalid operand, torch raises the error.
-std::optional<std::string> why_not(const at::Tensor& t, int rank) {
-  if (!t.device().is_cpu() && !t.device().is_cuda()) return "a tensor on " + t.device().str();
-  if (!is_multiplied(t.scalar_type())) return "dtype " + name_of(t.scalar_type());
-  if (t.dim() != rank) return "a tensor of " + std::to_string(t.dim()) + " dimensions";
-  if (t.layout() != at::kStrided || !t.has_storage()) return "a tensor without memory of its own";
-  if (t.is_neg()) return "a negative view";
-  return std::nullopt;
-}
 
 // The value of a real number; none if it has an imaginary part.
 std::optional<double> real(const at::Scalar& scale) {
@@ -77,11 +61,7 @@ torch_ops::ProductCall call_of(const Product& op, Arguments arguments, const Pat
   if (op.out_dtype >= 0) call.out_dtype = int32_t(arguments[size_t(op.out_dtype)].toScalarType());
   call.choice = {frame.level, frame.kernel};
   call.tune = frame.tune;
-  const at::Tensor& a = tensor_at(arguments, op.a);
-  if (frame.precision && has_precision(a.scalar_type(), *frame.precision))
-    call.precision = *frame.precision;
-  else if (follows_float32(a.scalar_type()) && a.is_cuda())
-    call.precision = torch_float32_precision();
+  call.precision = precision_for(tensor_at(arguments, op.a), frame);
   return call;
 }
 
@@ -112,13 +92,23 @@ Product::Product(const c10::FunctionSchema& schema)
   if (b < 0 && !adds) b = 1;
   beta = at("beta"), alpha = at("alpha"), out_dtype = at("out_dtype"), use_gelu = at("use_gelu");
   out = name.back() == '_' ? c : at("out");
+  offs = at("offs"), bias = at("bias");
 }
 
-std::optional<std::string> why_passed_on(const Product& op, Arguments arguments) {
+std::optional<Precision> precision_for(const at::Tensor& a, const PatchFrame& frame) {
+  if (frame.precision && has_precision(a.scalar_type(), *frame.precision)) return frame.precision;
+  if (follows_float32(a.scalar_type()) && a.is_cuda()) return torch_float32_precision();
+  return std::nullopt;
+}
+
+std::optional<std::string> why_passed_on(const Product& op, Arguments arguments, bool extends) {
+  if (op.is_grouped()) return why_groups_passed_on(op, arguments, extends);
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
-  for (const at::Tensor* t : {&a, &b})
-    if (auto why = why_not(*t, op.rank)) return why;
-  for (const int i : {op.a, op.b, op.c, op.out})
+  for (const at::Tensor* t : {&a, &b}) {
+    if (auto why = why_not(*t, extends)) return why;
+    if (t->dim() != op.rank) return "a tensor of " + std::to_string(t->dim()) + " dimensions";
+  }
+  for (const int i : {op.c, op.out})
     if (i >= 0 && has_names(tensor_at(arguments, i))) return "a tensor with names";
   if (op.rank == 3 && a.size(0) != b.size(0)) return "batches of different sizes";
   if (op.c < 0) return std::nullopt;
@@ -135,6 +125,7 @@ std::optional<at::Tensor> compute(const Product& op, Arguments arguments, const 
                                   std::string& reason) {
   try {
     const Computing computing;
+    if (op.is_grouped()) return compute_groups(op, arguments, frame);
     std::array<at::Tensor, 2> scaled;
     const AtenTensorHandle made = product_of(call_of(op, arguments, frame, scaled));
     at::Tensor result = made ? take(made) : tensor_at(arguments, op.out);

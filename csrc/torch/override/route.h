@@ -11,12 +11,17 @@
 
 namespace fastgemm::override {
 
-// Why no patch takes this call; none if one may. The arguments stay on the stack.
-std::optional<std::string> why_passed_on(const Product&, at::ArrayRef<c10::IValue> arguments);
+// Why no patch takes this call; none if one may. `extends`: it also takes products that torch has no kernel
+// for. The arguments stay on the stack.
+std::optional<std::string> why_passed_on(const Product&, at::ArrayRef<c10::IValue> arguments, bool extends);
 
 // Computes the result by the level or kernel of the frame, into `out` if the op has one. If that level or
 // kernel cannot compute it, returns none and sets `reason`.
 std::optional<at::Tensor> compute(const Product&, at::ArrayRef<c10::IValue> arguments, const PatchFrame&,
                                   std::string& reason);
+
+// The precision of products of the type of `a` under a patch: its own, or torch's. None: as torch's flags
+// say, or the only one of the type.
+std::optional<Precision> precision_for(const at::Tensor& a, const PatchFrame&);
 
 }  // namespace fastgemm::override

@@ -24,6 +24,7 @@ def enable(
     invariant: bool = False,
     count: bool = True,
     tune: bool = False,
+    extend: bool = False,
 ) -> Routed:
     """Computes torch's matrix products by fastgemm in the whole process, in every thread, until :func:`disable`.
 
@@ -40,6 +41,7 @@ def enable(
             without a level or kernel. Up to six kernels that may be the fastest are timed. This usually takes
             50 ms, and at most 1 s besides one run of the product. From then on, the fastest one computes all
             products of that signature, in later processes, too. docs/drop_in.md says what is not measured.
+        extend: as for :class:`fastgemm.patch`.
 
     Returns:
         The live counts of the products that are routed from now on.
@@ -63,7 +65,8 @@ def enable(
     _override_library.require("fastgemm.enable")
     routed = Routed()
     _tune_all(tune)
-    set_everywhere(False, Choice(level, kernel, precision, routed._counts if count else None).frame())
+    counts = routed._counts if count else None
+    set_everywhere(False, Choice(level, kernel, precision, counts, extend=extend).frame())
     return routed
 
 

@@ -60,11 +60,11 @@ class patch(contextlib.ContextDecorator):  # lower case, because it is used like
     """Computes torch's matrix products by fastgemm, in a ``with`` block or in a function that it decorates.
 
     It routes ``mm``, ``bmm``, ``addmm``, ``baddbmm`` and all functions that call them, in Python and in C++
-    (``torch.matmul``, ``@``, ``linear``, ``einsum``, ``cdist``). Values agree to within rounding, dtype, shape,
-    strides and device are torch's, gradients work, and a backward pass inside the block is routed too. torch
-    computes products of integers of 8 and 16 bits, which have other types in fastgemm, and products that a level
-    or kernel does not take. Other ops are not affected: vectors, convolutions, fused attention; sparse, nested,
-    fake and meta tensors.
+    (``torch.matmul``, ``@``, ``linear``, ``einsum``, ``cdist``), and ``grouped_mm``. Values agree to within
+    rounding, dtype, shape, strides and device are torch's, gradients work, and a backward pass inside the block is
+    routed too. torch computes products of integers of 8 and 16 bits, which have other types in fastgemm, and
+    products that a level or kernel does not take. Other ops are not affected: vectors, convolutions, fused
+    attention; sparse, nested, fake and meta tensors.
 
     The patch is active in the thread that entered it, and in autograd's threads for a backward pass started
     there; :func:`enable` is active in the whole process. A patch may be entered again, nested, and shared by
@@ -80,6 +80,8 @@ class patch(contextlib.ContextDecorator):  # lower case, because it is used like
             for products of a backward pass.
         count: whether ``routed`` counts, which takes some 0.05 us a product.
         tune: measures a product where it first runs, see :func:`fastgemm.enable`.
+        extend: also computes products that torch refuses, because it has no kernel for their types, alignments or
+            a bias of groups (docs/drop_in.md lists them). Without it, they raise as they do without a patch.
 
     Raises:
         TypeError: ``level`` is no int, or a generator or coroutine function is decorated.
@@ -105,12 +107,13 @@ class patch(contextlib.ContextDecorator):  # lower case, because it is used like
         invariant: bool = False,
         count: bool = True,
         tune: bool = False,
+        extend: bool = False,
     ) -> None:
         if invariant:
             level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.patch")
         check_product_choice(level, kernel, precision, "fastgemm.patch")
         self._level, self._kernel, self._precision = level, kernel, precision
-        self._counts, self._tune = count, tune
+        self._counts, self._tune, self._extend = count, tune, extend
         self._entered = _Entered()
         self._threads = _Threads()
         self.routed: Routed = Routed()
@@ -126,7 +129,8 @@ class patch(contextlib.ContextDecorator):  # lower case, because it is used like
         if self._tune:
             measure_first_calls()
         counts = self.routed._counts if self._counts else None
-        entry = enter(Choice(self._level, self._kernel, self._precision, counts, self._tune))
+        choice = Choice(self._level, self._kernel, self._precision, counts, self._tune, self._extend)
+        entry = enter(choice)
         self._entered.entries.append(entry)
         self._threads[entry] = threading.current_thread().name
         return self.routed

@@ -24,9 +24,11 @@ class Choice(NamedTuple):
     precision: str | None
     counts: Counts | None
     tune: bool = False
+    extend: bool = False
 
     def frame(self, outer: Any = None) -> Any:
-        return patch_frame(self.level or 0, self.kernel or "", self.precision, self.counts, outer, self.tune)
+        level, kernel = self.level or 0, self.kernel or ""
+        return patch_frame(level, kernel, self.precision, self.counts, outer, self.tune, self.extend)
 
 
 def measure_first_calls() -> None:
