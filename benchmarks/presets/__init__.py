@@ -9,7 +9,8 @@ from contests import Preset
 # The order matters: `host` compares torch's calls before and after the first patch of a process, so it goes first.
 # Presets that README shows come before long ones.
 MODULES = (
-    "package complex symmetric invariant residues linear portable newton_schulz first_product examples grid"
+    "package complex symmetric invariant residues linear portable newton_schulz first_product examples "
+    "grid packed"
 )
 PRESETS: dict[str, Preset] = {}
 for module in MODULES.split():

@@ -60,7 +60,7 @@ def test_every_preset_writes_a_report_that_says_where_it_was_measured(results):
     assert "not measured: nothing" in printed and "complex64 256x256x256: fastgemm" in printed
 
 
-EXAMPLES = ("host", "overhead", "first_product", "models", "invariant_models", "transformer")
+SHOWN = ("host", "overhead", "first_product", "models", "invariant_models", "transformer", "packed")
 CONTENDERS = {
     "complex": {"fastgemm", "level 6", "torch"},
     "symmetric": {"fastgemm", "general", "symmetric", "torch"},
@@ -104,12 +104,12 @@ def test_summaries_of_some_presets(results):
 
 def test_pages_can_show_what_was_measured(results):
     reports, _ = results
-    shown = {name: block for name, block in OF_FILES.items() if block.file in {*CONTENDERS, *EXAMPLES}}
+    shown = {name: block for name, block in OF_FILES.items() if block.file in {*CONTENDERS, *SHOWN}}
     for name, block in shown.items():
         text = block.text(reports[block.file])
         assert ("| --- |" in text or name == "models_best") and " by `" in text, name
     assert "| complex64 | 256 | NN |" in shown["complex_products"].text(reports["complex"])
-    assert len({block.file for block in shown.values()}) == len(CONTENDERS) + len(EXAMPLES)
+    assert len({block.file for block in shown.values()}) == len(CONTENDERS) + len(SHOWN)
 
 
 def test_residues(results):

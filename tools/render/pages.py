@@ -19,6 +19,7 @@ from . import (
     groups,
     levels,
     models,
+    packed,
     peers,
     products,
     results,
@@ -30,7 +31,7 @@ BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
 MARKER = re.compile(r"<!-- (\w+):(?:begin|end) -->")
 OF_FILES: dict[str, Block] = {
     name: block
-    for module in (levels, groups, models, products, accuracy, peers)
+    for module in (levels, groups, models, products, packed, accuracy, peers)
     for name, block in module.BLOCKS.items()
 } | choosing.OF_FILES
 OF_THE_BUILD = {**support.BLOCKS, **explain.BLOCKS, **choosing.BLOCKS}
