@@ -73,7 +73,8 @@ OP     ?= gemm
 SHAPE  ?= $(if $(filter gemm,$(OP)),256 256 256,512 512)
 sim: $(VENV)/.installed  ## check and explain one CUDA kernel without a GPU: KERNEL=padded OP=transpose
 	@test -n '$(KERNEL)' || { echo "make sim KERNEL=name [OP=gemm|transpose|add]"; exit 2; }
-	$(BIN)/python -m pytest -q tests/simt/test_simulator*.py -k 'test_$(OP) and $(KERNEL)'
+	$(BIN)/python -m pytest -q $(if $(filter packed_%,$(KERNEL)),tests/quantized/*_on_the_simulator.py -k '$(KERNEL)',\
+	  tests/simt/test_simulator*.py -k 'test_$(OP) and $(KERNEL)')
 	$(BIN)/fastgemm explain $(OP) --kernel $(KERNEL) --shape $(SHAPE) $(ARGS)
 
 bench: $(VENV)/.installed  ## time problems against torch: ARGS="--preset squares"

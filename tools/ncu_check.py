@@ -74,10 +74,11 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...], str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A problem for one row of the kernel table."""
+    """A problem for one row of the kernel table. ``weight``: the format of a packed weight B."""
 
     problem: Problem
     kernel: str
+    weight: str = ""
 
     @property
     def about(self) -> dict[str, str]:
@@ -86,7 +87,7 @@ class Case:
             "op": problem.op,
             "row": self.kernel,
             "dtype": dtype_name(problem.dtype),
-            "shape": label(problem),
+            "shape": f"{label(problem)} {self.weight}".rstrip(),
         }
 
 
@@ -118,6 +119,12 @@ TENSOR_CORES = (
 )
 
 
+# Packed weights: several units along N and K, few and many rows of x, and a size that is a multiple of no tile.
+PACKED = (
+    *(("int4", Gemm(m, 256, 512, BF16, "NT")) for m in (8, 200)),
+    *((weight, Gemm(64, 256, 512, BF16, "NT")) for weight in ("int8", "mxfp4")),
+    ("int4", Gemm(150, 264, 392, BF16, "NT")),
+)
 INT16 = (Gemm(256, 512, 256, torch.int16, "NT"), Gemm(300, 265, 264, torch.int16))
 
 
@@ -131,8 +138,11 @@ def problems_of(row: fastgemm.KernelInfo) -> tuple[Problem, ...]:
 
 def cases() -> Iterator[Case]:
     for row in fastgemm.kernels(device="cuda"):
-        if row.level != LIBRARY_LEVEL and row.role != "shortcut":  # a shortcut launches other rows
-            yield from (Case(p, row.name) for p in problems_of(row) if row.takes(p.dtype))
+        if row.level == LIBRARY_LEVEL or row.role == "shortcut" or row.name == "dequantized":
+            continue  # the last two launch other rows
+        yield from (Case(p, row.name) for p in problems_of(row) if row.takes(p.dtype))
+        if "none" not in row.codes:
+            yield from (Case(p, row.name, weight) for weight, p in PACKED)
 
 
 def aligned(tensor: Tensor) -> Tensor:
@@ -157,6 +167,9 @@ def prepare(case: Case, device: str) -> tuple[list[Tensor], Tensor]:
 
     if isinstance(problem, Gemm):
         m, n, k, layout = problem.m, problem.n, problem.k, problem.layout
+        if case.weight:
+            packed = fastgemm.quantize_weight(random_matrix(n, k, dtype=dtype), case.weight).to(device)
+            return [operand(m, k), packed.mT], room(m, n)
         kind = {torch.int8: torch.int32, torch.int16: torch.int64}.get(dtype, dtype)
         return [operand(m, k, layout[0] == "T"), operand(k, n, layout[1] == "T")], room(m, n, kind)
     rows, cols = problem.shape
@@ -167,8 +180,10 @@ def prepare(case: Case, device: str) -> tuple[list[Tensor], Tensor]:
 
 def run(case: Case, operands: list[Tensor], out: Tensor) -> None:
     function = {"gemm": fastgemm.matmul, "transpose": fastgemm.transpose, "add": fastgemm.add}
-    precision = {"precision": case.problem.precision} if case.problem.precision else {}
-    function[case.problem.op](*operands, kernel=case.kernel, out=out, **precision)
+    options: dict[str, Any] = {"precision": case.problem.precision} if case.problem.precision else {}
+    if not case.weight:  # a product with a packed weight has no out=
+        options["out"] = out
+    function[case.problem.op](*operands, kernel=case.kernel, **options)
 
 
 # --- the simulator

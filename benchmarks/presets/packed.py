@@ -1,15 +1,16 @@
 """Layers with weights of 4 and 8 bits beside torch's bfloat16 linear of the dequantized weight.
 
-"fastgemm" is ``level=None``. The rows of level 6 have their own names; "mma_sync" multiplies the dequantized
-weight, as GPUs other than Hopper would. "int4pack" and "int8pack" are torch's own kernels, with the same codes and
-scales. "read" only reads the packed weight once. Errors are norms, relative to the float64 product with the
-quantized weight. Those of fastgemm must be at most 1.05 of those of the dequantized weight's product by torch.
+"fastgemm" is ``level=None``. The rows of level 6 have their own names, and one problem has the rows of all levels.
+"mma_sync" multiplies the dequantized weight, as GPUs other than Hopper would. "int4pack" and "int8pack" are
+torch's own kernels, with the same codes and scales. "read" only reads the packed weight once. Errors are norms,
+relative to the float64 product with the quantized weight. Those of fastgemm must be at most 1.05 of those of
+torch's product with the dequantized weight.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ FORMATS: dict[str, dict[str, Any]] = {  # arguments of fastgemm.quantize_weight
     "int4, groups of 32": {"format": "int4", "group_size": 32},
 }
 INT4, INT8, FP8, *OTHERS = FORMATS
+LADDER = "int4, all rungs"
 UP, DOWN, WIDE, SMALL = (28672, 8192), (8192, 28672), (8192, 8192), (4096, 4096)  # (N, K)
 ROWS = (1, 8, 16, 32, 64, 128, 256, 512, 4096)
 PROBLEMS = {  # format, (N, K), rows of x; None: the time of quantize_weight
@@ -41,10 +43,12 @@ PROBLEMS = {  # format, (N, K), rows of x; None: the time of quantize_weight
         *((name, WIDE, m) for name in (INT8, FP8) for m in (1, 8, 16, 32, 64, 128, 512, 4096)),
         *((name, UP, m) for name in OTHERS for m in (1, 16, 4096)),
         *((name, DOWN, None) for name in (INT4, INT8, FP8, "nf4")),
+        (LADDER, SMALL, 64),
     ],
     "cpu": [
         *((name, SMALL, m) for name in (INT4, INT8) for m in (1, 16, 128)),
         *((name, SMALL, m) for name in (FP8, *OTHERS) for m in (1, 128)),
+        (LADDER, (1024, 1024), 64),
     ],
 }
 MOST_READ = 16  # up to as many rows the weight's bytes are most of the work
@@ -63,7 +67,7 @@ class Weight(NamedTuple):
 def weight_of(name: str, n: int, k: int, device: str) -> Weight:
     """The weight of all problems that follow each other with the same arguments."""
     w = torch.randn(n, k, device=device, dtype=torch.bfloat16)
-    packed = fastgemm.quantize_weight(w, **FORMATS[name])
+    packed = fastgemm.quantize_weight(w, **FORMATS.get(name, FORMATS[INT4]))
     return Weight(packed, packed.dequantize(torch.bfloat16), packed.dequantize(torch.float32))
 
 
@@ -92,10 +96,10 @@ def int8pack(weight: Weight) -> Callable[[Tensor], Tensor]:
     return lambda x: torch._weight_int8pack_mm(x, codes, scales)
 
 
-def own_rows(packed: fastgemm.QuantizedWeight) -> list[str]:
-    """The rows of level 6 for these codes."""
+def own_rows(packed: fastgemm.QuantizedWeight, levels: Iterable[int] = (6,)) -> list[str]:
+    """The rows of these levels for the codes of a weight."""
     code = packed._packing.code
-    rows = [row for row in kernels("gemm", packed.device.type) if row.level == 6 and row.role == "rung"]
+    rows = [row for row in kernels("gemm", packed.device.type) if row.level in levels and row.role == "rung"]
     return [row.name for row in rows if row.available and row.takes(torch.bfloat16, code)]
 
 
@@ -121,6 +125,13 @@ def from_torch(weight: Weight, x: Tensor) -> dict[str, Callable[[], Tensor]]:
             continue
         found[make.__name__] = way
     return found
+
+
+def rungs(weight: Weight, x: Tensor) -> dict[str, Callable[[], Tensor]]:
+    own = partial(fastgemm.linear, x, weight.packed)
+    calls = {name: partial(own, kernel=name) for name in own_rows(weight.packed, range(1, 7))}
+    found = {name: way for name, way in calls.items() if takes(way)}
+    return found | {"torch": partial(functional.linear, x, weight.dense)}
 
 
 def contenders(weight: Weight, x: Tensor) -> dict[str, Callable[[], Tensor]]:
@@ -176,9 +187,8 @@ def layer(device: str, name: str, shape: tuple[int, int], m: int) -> Contest:
                 row |= {"right": False, "message": "rows depend on the other rows"}
         return row
 
-    return Contest(
-        contenders(weight, x), (m, *shape), "bfloat16", check=check, about={"group": name, "layout": "NT"}
-    )
+    calls = (rungs if name == LADDER else contenders)(weight, x)
+    return Contest(calls, (m, *shape), "bfloat16", check=check, about={"group": name, "layout": "NT"})
 
 
 def quantization(device: str, name: str, shape: tuple[int, int]) -> Contest:

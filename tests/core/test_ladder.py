@@ -9,6 +9,7 @@ from pages import ROOT
 
 CSRC = ROOT / "csrc"
 LADDER = CSRC / "cuda/gemm/ladder"
+PACKED = sorted((CSRC / "cuda/gemm/packed").glob("level*.cu"))  # the rungs of packed weights
 # In reading order.
 ORDER = (
     *("level1_naive", "level2_tiled", "level3_thread_tile", "level4_vectorized"),
@@ -58,9 +59,11 @@ def test_a_rung_is_short_and_so_is_what_it_brings(name: str) -> None:
     assert total <= MORE_NEW.get(name, MOST_NEW), {file.name: lines(file) for file in new}
 
 
-@pytest.mark.parametrize("name", ORDER)
-def test_a_rung_begins_with_the_command_that_runs_it(name: str) -> None:
-    text = rung(name).read_text()
+@pytest.mark.parametrize(
+    "file", [*map(rung, ORDER), *PACKED], ids=lambda file: f"{file.parent.name}-{file.stem}"
+)
+def test_a_rung_begins_with_the_command_that_runs_it(file: Path) -> None:
+    text = file.read_text()
     kernel = re.match(r"//   make sim KERNEL=(\w+)( ARGS='--dtype bf16')?\n", text)
     assert kernel and f"void gemm_{kernel[1]}(const GemmProblem&" in text
 

@@ -158,6 +158,6 @@ def report_of(
             raise raising
 
     monkeypatch.setattr(run, "load_simulator", lambda: HandMade(launches))
-    monkeypatch.setattr(run, "_call", lambda problem, choice: call)
+    monkeypatch.setattr(run, "_call", lambda *arguments: call)
     monkeypatch.setattr(symbols, "locate", lambda module, counters: {pc: frames[pc] for pc in counters})
     return fastgemm.explain(op, kernel=kernel, shape=shape, **options)

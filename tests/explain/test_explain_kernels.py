@@ -28,7 +28,7 @@ ROWS = [
     row
     for row in fastgemm.kernels(device="cuda")
     if not row.name.startswith(LIBRARIES) and row.role != "shortcut"  # this launches other rows
-    if row.takes_matrices  # explain makes plain matrices
+    if "none" in row.groups  # explain makes no groups
 ]
 
 
@@ -43,6 +43,17 @@ def test_accesses_have_their_operand_place_and_lanes():
     assert only(report.sites, buffer="b").sectors_per_request == 32
 
 
+def test_a_level_with_a_packed_weight():
+    report = fastgemm.explain("gemm", level=2, shape=(32, 64, 128), dtype=torch.bfloat16, weight="nvfp4")
+    assert report.kernel == "packed_tiled" and report.to_dict()["weight"] == "nvfp4"
+    assert report.title == "gemm bfloat16 32x64x128 NT, nvfp4 weight: level 2, packed_tiled"
+    # A unit has 4096 bytes of codes and a scale for each of 64 rows and 8 groups; all of it is read.
+    x, weight, result = 32 * 128 * 2, 64 * 128 // 2 + 64 * 8, 32 * 64 * 2
+    assert report.roofline.bytes_compulsory == pytest.approx(x + weight + result, rel=0.01)
+    named = fastgemm.explain("gemm", kernel="packed_tiled", shape=(32, 64, 128))
+    assert named.weight == "int4", "if a kernel takes packed weights only"
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float8_e4m3fn, torch.complex128])
 def test_transpose_of_any_element(dtype):
     report = fastgemm.explain("transpose", level=2, shape=(64, 64), dtype=dtype)
@@ -55,14 +66,17 @@ def test_transpose_of_any_element(dtype):
 def test_every_kernel_is_explained(row):
     """Every launch must have lines of this project's source, and the number of registers from nvcc."""
     dtypes = (torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int32, torch.int16)
-    taken = [dtype for dtype in dtypes if row.takes(dtype)]
+    code = "none" if "none" in row.codes else "int4"
+    taken = [dtype for dtype in dtypes if row.takes(dtype, code)]
     dtype = next((dtype for dtype in taken if "precision" not in by_name(row.name, dtype)), taken[0])
     choice = {of: x for of, x in by_name(row.name, dtype).items() if of != "out_dtype"}
     shape = (128, 128, 256) if row.op == "gemm" else (256, 256)
     report = fastgemm.explain(row.op, shape=shape, dtype=dtype, **choice)
     assert (report.kernel, report.level, report.idea) == (row.name, row.level, row.summary)
     assert not report.problems and report.error is None
-    assert report.sites and all(site.file.startswith("csrc/cuda/") and site.line for site in report.sites)
+    assert report.sites and all(
+        site.file.startswith(("csrc/cuda/", "csrc/core/")) and site.line for site in report.sites
+    )
     assert not any(site.file.startswith("csrc/cuda/device/") for site in report.sites)
     written = [buffer for buffer in report.launches[-1].buffers if buffer.name == "out"]
     assert written and report.totals.bytes_used >= report.roofline.bytes_compulsory // 2

@@ -40,7 +40,7 @@ def multiply(
 
 
 # Rungs of ordinary multiply-adds round no weight. All kinds and types for each rung, but not all pairs of them.
-@pytest.mark.parametrize("level", range(1, 6))
+@pytest.mark.parametrize("level", range(1, 6), ids=RUNGS)
 def test_rungs(level):
     with simulated_launches(count=False):
         for kind, dtype in zip(KINDS, cycle([F32, BF16, F16]), strict=False):
@@ -52,7 +52,7 @@ def test_rungs(level):
             assert_near(result, x, w)
 
 
-@pytest.mark.parametrize("level", range(1, 6))
+@pytest.mark.parametrize("level", range(1, 6), ids=RUNGS)
 def test_layers_of_rungs(level):
     """Rows and columns that end within a tile; bias, residual and activation; a result of float32."""
     w = weight(130, 72, "int4", "bf16", (1, 32), "subtracted")

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import torch
 from counter_model import BF16, F32, F64, I8, TYPES, Access, Row
+from counter_table_packed import PACKED
 from counter_table_wgmma import BOX_OF_A, BOXES_OF_B, WGMMA
 
 
@@ -333,6 +334,7 @@ GEMM = {
     "dmma": DMMA,
     "dmma_m8n8k4": replace(DMMA, idea="another instruction for the same accesses"),
     **WGMMA,
+    **PACKED,
     # The sums of a part of k go to the workspace.
     "bf16x6_fused": Row(
         "float32 is read once, and split before the tensor cores",

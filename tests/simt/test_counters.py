@@ -33,12 +33,9 @@ CASES = [
 
 def own_rows() -> set[tuple[str, str]]:
     rows = fastgemm.kernels(device="cuda")
-    schedules = ("symmetric", "invariant")  # these launch the kernels of other rows
-    return {
-        (row.op, row.name)
-        for row in rows
-        if row.level != LIBRARY_LEVEL and row.name not in schedules and row.takes_matrices
-    }
+    strategies = ("symmetric", "invariant", "dequantized")  # these launch the kernels of other rows
+    own = [row for row in rows if row.level != LIBRARY_LEVEL and "none" in row.groups]
+    return {(row.op, row.name) for row in own if row.name not in strategies}
 
 
 @cache
@@ -192,6 +189,21 @@ def runs(op: str, name: str) -> int:
     (site,) = (site for site in launch.sites if site.what.startswith("load a"))
     starts = sorted(offset for offset in site.example if offset is not None)
     return 1 + sum(right != left + site.bytes for left, right in pairwise(starts))
+
+
+def test_each_rung_of_packed_weights_asks_less():
+    names = ("packed_naive", "packed_tiled", "packed_thread_tile", "packed_vectorized", "packed_cp_async")
+    found = []
+    for name in (*names, "packed_mma", "packed_wgmma"):
+        sites = explain("gemm", name, GEMM[name].shape, torch.bfloat16).sites
+        of_weight = sum(site.requests for site in sites if site.buffer == "codes")
+        found.append((of_weight, sum(site.wavefronts for site in sites if site.space == "shared")))
+    in_global, in_shared = zip(*found, strict=True)
+    assert in_global[1] == in_global[0] / 32, "decoded once for 32 rows"
+    for lower, upper in pairwise(in_global[:5]):
+        assert upper < lower, "requests for codes and scales"
+    for lower, upper in pairwise(in_shared[1:]):
+        assert upper < lower, "wavefronts of shared memory"
 
 
 def test_higher_rungs_have_more_bytes_in_flight():

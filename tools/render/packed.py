@@ -1,17 +1,21 @@
-"""Layers with weights of 4 and 8 bits: speedups over torch's bfloat16, and the times of each kernel."""
+"""Layers with weights of 4 and 8 bits: speedups over torch's bfloat16, times of each kernel, counters of rungs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import fastgemm
+import torch
 from fastgemm.bench.formatting import percent, rate, ratio
 from fastgemm.bench.records import Report, select
 
 from .products import microseconds
-from .spec import PLACE, Block, Column, Line, Rows, Table, beside, look_up
+from .spec import KERNEL, PLACE, Block, Column, Line, Rows, Table, beside, look_up, speedup
 
 FORMAT, WEIGHT = Column("format", lambda line: line.first.group), Column("N x K", lambda line: _weight(line))
 OWN, TORCH, READ, QUANTIZE = "fastgemm", "torch", "read", "quantize"
+LADDER = "int4, all rungs"
 IN_DETAIL = ("int4, groups of 128", "int8")  # formats whose kernels have a table
 
 
@@ -20,7 +24,7 @@ def _weight(line: Line) -> str:
 
 
 def _layers(rows: Rows) -> Rows:
-    return [row for row in rows if row.choice != QUANTIZE and row.seconds]
+    return [row for row in rows if row.choice != QUANTIZE and row.group != LADDER and row.seconds]
 
 
 def _by_rows_of_x(rows: Rows) -> list[Line]:
@@ -113,7 +117,56 @@ READS = Table(
     words=2,
     title="Share of the rate at which a kernel only reads the packed weight:",
 )
+RUNGS = Table(
+    [
+        KERNEL,
+        Column("microseconds", "seconds.median", microseconds),
+        Column("times as fast as torch", speedup, ratio),
+    ],
+    lambda rows: [row for row in rows if row.group == LADDER and row.seconds],
+    title="int4, groups of 128, {0.shape[0]} rows of x, a weight of {0.shape[1]} x {0.shape[2]}:",
+)
+
+
+def _rungs(report: Report) -> str:
+    rows = [replace(row, kernel=row.choice) for row in select(report.results, group=LADDER)]
+    return f"{RUNGS.text(rows)}\n\n{PLACE}" if rows else ""
+
+
+SIMULATED = (64, 256, 512)  # rows of x, N, K
+LEVEL_6 = ("packed_mma", "packed_wgmma", "packed_tiles")  # in reading order
+
+
+def _counters() -> str:
+    """Counters of the rungs on the simulator."""
+    own = [row for row in fastgemm.kernels("gemm", "cuda") if "none" not in row.codes]
+    names = [row.name for row in own if row.level < 6]
+    reports = [
+        fastgemm.explain("gemm", kernel=name, shape=SIMULATED, dtype=torch.bfloat16, weight="int4")
+        for name in [*names, *LEVEL_6]
+    ]
+
+    def of(report: Any, field: str, **wanted: str) -> int:
+        sites = (s for s in report.sites if all(getattr(s, name) == value for name, value in wanted.items()))
+        return sum(getattr(site, field) for site in sites)
+
+    return Table(
+        [
+            Column("level", "level"),
+            KERNEL,
+            Column("requests for the weight", lambda r: of(r, "requests", buffer="codes"), "{:,}"),
+            Column("sectors", lambda r: of(r, "sectors", buffer="codes"), "{:,}"),
+            Column("sectors of `x`", lambda r: of(r, "sectors", buffer="a"), "{:,}"),
+            Column("shared wavefronts", lambda r: of(r, "wavefronts", space="shared"), "{:,}"),
+            Column("tensor-core instructions", lambda r: of(r, "requests", kind="mma"), "{:,}"),
+        ],
+        words=2,
+    ).text(reports)
+
+
+OF_THE_BUILD = {"packed_counters": _counters}
 BLOCKS = {
+    "packed_rungs": Block("packed", _rungs, device="cuda"),
     "packed": Block(
         "packed",
         Table(_columns(_speedup, ratio), _by_rows_of_x, words=2),
@@ -122,5 +175,5 @@ BLOCKS = {
         _errors,
         _quantization,
         PLACE,
-    )
+    ),
 }

@@ -34,7 +34,7 @@ OF_FILES: dict[str, Block] = {
     for module in (levels, groups, models, products, packed, accuracy, peers)
     for name, block in module.BLOCKS.items()
 } | choosing.OF_FILES
-OF_THE_BUILD = {**support.BLOCKS, **explain.BLOCKS, **choosing.BLOCKS}
+OF_THE_BUILD = {**support.BLOCKS, **explain.BLOCKS, **choosing.BLOCKS, **packed.OF_THE_BUILD}
 
 
 class Site:

@@ -25,13 +25,15 @@ class Findings:
     roofline: Roofline | None
     notes: tuple[str, ...]
     error: str | None
+    weight: str | None = None
 
     @property
     def title(self) -> str:
         sizes = "x".join(map(str, self.shape))
         layout = f" {self.layout}" if set(self.layout) > {"N"} or "T" in self.layout else ""
         level = f"level {self.level}, " if self.level else ""
-        return f"{self.op} {self.dtype} {sizes}{layout}: {level}{self.kernel}"
+        weight = f", {self.weight} weight" if self.weight else ""
+        return f"{self.op} {self.dtype} {sizes}{layout}{weight}: {level}{self.kernel}"
 
     @property
     def sites(self) -> tuple[Site, ...]:

@@ -17,7 +17,7 @@ class Report(Findings):
     """The memory accesses of a kernel, by source line. Prints as text, and as tables in a notebook.
 
     Attributes:
-        op, shape, dtype, layout: the problem.
+        op, shape, dtype, layout: the problem; ``weight``: the format of a packed weight, or None.
         level, kernel: the row of the kernel table that ran; ``idea`` is its summary.
         gpu: which GPU occupancy and roofline are for.
         launches: the kernels that the operation launched, in order.

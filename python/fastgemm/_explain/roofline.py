@@ -23,7 +23,15 @@ _TENSOR_TYPES = {
     "s8": "int8",
     "u8": "int8",
 }
-_OPERANDS = {"a", "b", "c", "out"}  # the caller's buffers; a workspace is the kernel's own
+_OPERANDS = {
+    "a",
+    "b",
+    "c",
+    "out",
+    "codes",
+    "scales",
+    "zeros",
+}  # the caller's buffers; a workspace is the kernel's own
 
 
 ARITHMETIC, MEMORY, SHARED = "arithmetic", "memory", "shared memory"

@@ -18,6 +18,7 @@ from .._gpus import GPU, find_gpu
 from .._typing import Op, Precision
 from ..bench import presets, problems
 from ..bench.problems import Problem as BenchProblem
+from ..quantized import quantize_weight
 from ..table import KernelInfo, kernels
 from .build import build_launches
 from .counts import Launch
@@ -128,7 +129,11 @@ def _random(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.randint(256, (rows, cols * dtype.itemsize), dtype=torch.uint8).view(dtype)
 
 
-def _call(problem: BenchProblem, choice: dict[str, Any]) -> Callable[[], Tensor]:
+def _takes_packed_weights_only(kernel: str | None) -> bool:
+    return any(row.name == kernel and "none" not in row.codes for row in kernels("gemm", "cuda"))
+
+
+def _call(problem: BenchProblem, choice: dict[str, Any], weight: str | None) -> Callable[[], Tensor]:
     """The public operation on fresh random operands."""
     dtype = problem.dtype
     if not isinstance(problem, problems.Gemm):
@@ -137,6 +142,9 @@ def _call(problem: BenchProblem, choice: dict[str, Any]) -> Callable[[], Tensor]
     trans_a, trans_b = (mark == "T" for mark in problem.layout)
     m, n, k = problem.m, problem.n, problem.k
     a = _random(*((k, m) if trans_a else (m, k)), dtype=dtype)
+    if weight is not None:
+        packed = quantize_weight(_random(n, k, dtype=dtype), weight)
+        return lambda: ops.matmul(a.mT if trans_a else a, packed.mT, **choice)
     if choice.get("kernel") == SYMMETRIC:
         if m != n:
             raise ValueError(
@@ -198,6 +206,7 @@ def explain(
     trans_a: bool = False,
     trans_b: bool = False,
     precision: Precision | None = None,
+    weight: str | None = None,
     gpu: str = DEFAULT_GPU,
 ) -> Report:
     """Counts the memory accesses of a CUDA kernel, by source line, on a simulated GPU.
@@ -215,6 +224,9 @@ def explain(
         trans_a: the first operand of gemm is stored transposed, ``(K, M)``.
         trans_b: the second is stored as ``(N, K)``. Kernel ``symmetric`` multiplies the first by its transpose.
         precision: of float32 products, as for :func:`fastgemm.matmul`; ``None`` is ``"ieee"``.
+        weight: the second operand of gemm is a weight in this format of :func:`fastgemm.quantize_weight`, such
+            as ``"int4"``. ``None`` is ``"int4"`` if ``kernel`` takes packed weights only, else an ordinary
+            matrix.
         gpu: the GPU for occupancy and roofline, and for which a level picks its kernel: A100, H100, H200, L40S or
             RTX 4090.
 
@@ -223,7 +235,7 @@ def explain(
 
     Raises:
         TypeError: ``dtype`` is no dtype, or that of a complex product or sum.
-        ValueError: unknown ``op``, ``gpu``, ``level`` or ``kernel``; a shape of the wrong length.
+        ValueError: unknown ``op``, ``gpu``, ``level``, ``kernel`` or ``weight``; a shape of the wrong length.
         RuntimeError: the kernel does not take this problem, or the package was built without the simulator.
 
     Examples:
@@ -238,17 +250,20 @@ def explain(
     target = find_gpu(gpu, "fastgemm.explain")
     if op != "gemm" and (trans_a or trans_b):
         raise ValueError(f"fastgemm.explain: trans_a and trans_b belong to gemm, not to {op}")
-    if op != "gemm" and precision is not None:
-        raise ValueError(f"fastgemm.explain: precision belongs to gemm, not to {op}")
+    for name, value in (("precision", precision), ("weight", weight)):
+        if op != "gemm" and value is not None:
+            raise ValueError(f"fastgemm.explain: {name} belongs to gemm, not to {op}")
     if op != "transpose" and isinstance(dtype, torch.dtype) and dtype.is_complex:
         raise TypeError(f"fastgemm.explain: {op} of dtype {dtype} is made of one of real numbers: name that")
-    layout = "".join("T" if transposed else "N" for transposed in (trans_a, trans_b))
+    if op == "gemm" and weight is None and _takes_packed_weights_only(kernel):
+        weight = "int4"
+    layout = "".join("T" if each else "N" for each in (trans_a, trans_b or weight is not None))
     problem = _problem(op, shape, dtype, layout)
     simulator = load_simulator()
     asked = {"level": level, "kernel": kernel, "precision": precision}
     choice = {name: value for name, value in asked.items() if value is not None}
     try:
-        found, error = _count(simulator, target, _call(problem, choice))
+        found, error = _count(simulator, target, _call(problem, choice, weight))
     except (RuntimeError, ValueError, TypeError) as refusal:
         _errors.attribute(refusal, "explain")
         raise
@@ -268,4 +283,5 @@ def explain(
         roofline=roofline(target, launches, op=op, dtype=name, work=int(problem.work)) if launches else None,
         notes=tuple(_notes(launches, row, target)),
         error=error,
+        weight=weight,
     )

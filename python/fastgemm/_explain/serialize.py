@@ -37,7 +37,19 @@ def _launch_as_dict(launch: Launch) -> dict[str, Any]:
 def as_dict(report: Findings) -> dict[str, Any]:
     totals = report.totals
     found: dict[str, Any] = {"fastgemm": _introspect.build_info()["version"]}
-    for name in ("op", "shape", "dtype", "layout", "level", "kernel", "idea", "gpu", "notes", "error"):
+    for name in (
+        "op",
+        "shape",
+        "dtype",
+        "layout",
+        "weight",
+        "level",
+        "kernel",
+        "idea",
+        "gpu",
+        "notes",
+        "error",
+    ):
         found[name] = getattr(report, name)
     found["launches"] = [_launch_as_dict(launch) for launch in report.launches]
     found["totals"] = asdict(totals)

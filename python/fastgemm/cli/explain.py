@@ -13,6 +13,7 @@ from .. import _explain
 from .._explain import figures, plots, serialize, text
 from .._explain.report import Report
 from .._gpus import GPUS
+from .._quantized.formats import FORMATS
 from .._typing import Op
 from ..bench.plots import SUFFIXES
 from ..bench.problems import dtype_name
@@ -128,6 +129,11 @@ def write(reports: list[Report], json: Path | None, csv: Path | None, plot: Path
     help="Precision of a product. crt14 to crt18 are for float64, the others for float32. Default: ieee.",
 )
 @click.option(
+    "--weight",
+    type=click.Choice(list(FORMATS)),
+    help="The format of a packed weight B of gemm. Default: int4 for kernels that take only these.",
+)
+@click.option(
     "--gpu", default="H200", show_default=True, help=f"For occupancy and roofline: {', '.join(GPUS)}."
 )
 @options.outputs
@@ -141,6 +147,7 @@ def explain(
     trans_a: bool,
     trans_b: bool,
     precision: str | None,
+    weight: str | None,
     gpu: str,
     json: Path | None,
     csv: Path | None,
@@ -164,9 +171,9 @@ def explain(
         choices.insert(0, _check_kernel(op, _choice(compare), "--compare"))
     problem = {"shape": sizes_of(op, shape), "dtype": dtype, "gpu": gpu}
     if op == "gemm":
-        problem |= {"trans_a": trans_a, "trans_b": trans_b, "precision": precision}
-    elif trans_a or trans_b or precision is not None:
-        raise click.UsageError(f"--trans-a, --trans-b and --precision belong to gemm, not to {op}")
+        problem |= {"trans_a": trans_a, "trans_b": trans_b, "precision": precision, "weight": weight}
+    elif trans_a or trans_b or precision or weight:
+        raise click.UsageError(f"--trans-a, --trans-b, --precision and --weight belong to gemm, not to {op}")
     reports = _reports(op, choices, problem)
     if "-" not in (str(json), str(csv)):
         show_both(*reports) if compare is not None else show(*reports)
