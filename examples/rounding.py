@@ -133,7 +133,7 @@ class Difference:
         kind: of the values.
         largest: in their units.
         scale: the largest of the first run's values, in magnitude.
-        of_bound: the largest difference in units of its bound; above 1 rounding does not explain it.
+        of_bound: the largest difference, in units of its bound. Rounding does not explain a value above 1.
         errors: of each run, its largest distance from the float64 result in units of half the bound; 0 where there
             is no such result.
     """

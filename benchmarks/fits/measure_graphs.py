@@ -1,4 +1,5 @@
-"""Times the kernels of 16-bit types, and the library, in CUDA graphs: what level=None is chosen by there.
+"""Times the kernels of 16-bit types, and the library, in CUDA graphs. In graphs, level=None chooses by
+these times.
 
     python benchmarks/fits/measure_graphs.py --seed 7 --json h200_graphs.json
 

@@ -16,9 +16,9 @@
 namespace fastgemm {
 
 // Arithmetic works on the first kArithmeticTypes. Transposition copies elements and knows only their size:
-// bits8 to bits128. The last three are types of products alone. They need kernels of their own: u8i8
-// multiplies unsigned by signed bytes, i8u8 signed by unsigned bytes, and i16i64 multiplies int16 and sums in
-// int64.
+// bits8 to bits128. The last three are only types of products: no element has them. They need kernels of
+// their own: u8i8 multiplies unsigned by signed bytes, i8u8 signed by unsigned bytes, and i16i64 multiplies
+// int16 and sums in int64.
 // clang-format off: one line
 enum class DType : uint8_t { f64, f32, f16, bf16, i8, i32, i64, u8, i16, bits8, bits16, bits32, bits64, bits128, u8i8, i8u8, i16i64 };
 // clang-format on

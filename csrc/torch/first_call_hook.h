@@ -25,7 +25,7 @@ struct FirstCall {
 using Measure = bool (*)(const FirstCall&);
 void set_measure(Measure);
 
-// Whether all products of this process are measured, not those of some patches alone.
+// Whether all products of this process are measured, not only those of some patches.
 void set_tunes_all(bool);
 bool tunes_all();
 

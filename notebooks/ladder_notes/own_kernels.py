@@ -40,7 +40,7 @@ class OwnKernels:
 
     @contextmanager
     def simulate(self) -> Iterator[None]:
-        """As ``fastgemm.simulate()``, with these kernels alone. A fault raises RuntimeError."""
+        """As ``fastgemm.simulate()``, with only these kernels. A fault raises RuntimeError."""
         with kernels_of(self.module), fastgemm.simulate():
             yield
 

@@ -313,7 +313,7 @@ def autotune(
 
     Args:
         a: an operand of the problem, with its real shape, strides, dtype and device; 2-D or 3-D.
-        b: the second operand of a product; without it the problem is ``transpose(a)``.
+        b: the second operand of a product; without it, the problem is ``transpose(a)``.
         op: ``"gemm"`` or ``"transpose"``, if it should not follow from ``b``.
         out_dtype: of the result, as for :func:`fastgemm.matmul`.
         precision: of float32 products, as for :func:`fastgemm.matmul`. On a CPU, ``None`` stands for ``"ieee"``.

@@ -20,7 +20,7 @@ SHAPES = [(1, 77), (70, 200), (37, 387), (67, 2200)]
 
 
 def rows_of_x(m: int, k: int, dtype: torch.dtype) -> Tensor:
-    """Rows that are no neighbours, from an odd address on."""
+    """Rows with gaps between them. The first one begins at an odd address."""
     return torch.randn(m + 1, 2 * k + 3).to(dtype)[1:, 3 : k + 3]
 
 

@@ -54,8 +54,8 @@ def vectorized(s: int) -> list[Access]:
         Access("shared store", 4, conflict=1, code="scale[0]"),
         Access("shared store", 4, conflict=1, code="normal_floats"),
         Access("shared store", 4, requests=Fraction(1, 64), conflict=2, code="to["),
-        Access("shared load", 16, requests=Fraction(3, 32), conflict=1),
-        Access("shared load", 8, conflict=1),  # scales
+        Access("shared load", 16, requests=Fraction(3, 32), conflict=1, code="<Vector16<float>>"),
+        Access("shared load", 8, conflict=1, code="<Vector<float, 2>>"),  # scales
         Access("global store out", 8, sectors=8),
     ]
 
@@ -67,8 +67,7 @@ def cp_async(s: int) -> list[Access]:
         Access("global cp.async codes", 16, sectors=4, code="scales + i"),
         Access("global cp.async a", 16, requests=Fraction(s, 16 * 64), sectors=16),
         Access("shared cp.async", 16, conflict=1),
-        Access("shared load", 16, conflict=1),
-        Access("shared load", 8, conflict=1),
+        Access("shared load", conflict=1),
         Access("shared store", 4, conflict=1),
         Access("global store out", 8, sectors=8),
     ]

@@ -200,7 +200,7 @@ def test_rows_of_whole_units(dtype, layout):
 
 @pytest.mark.parametrize("beta", [1, 2])
 def test_a_row_is_added_to_every_row(beta):
-    """With beta = 1 the row is a bias for wgmma_specialized; with another beta it is not."""
+    """With beta = 1 the row is a bias for wgmma_specialized; with another beta, it is not."""
     a, b = operands(35, 50, 64, BF16, (False, True))
     with simulated_launches(FEW, count=False):
         check_gemm(a, b, random_tensor(1, 50, dtype=BF16), beta=beta, kernel="wgmma_specialized")

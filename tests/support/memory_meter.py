@@ -41,7 +41,7 @@ def held() -> int:
 
 
 def growth(call: Callable[[], object], calls: int) -> int:
-    """How many bytes ``calls`` calls leave in use, minus what caches may grow once."""
+    """How many bytes are still in use after the calls, minus what caches may grow once."""
     for _ in range(min(calls // 4, 2000)):
         call()
     before = held()

@@ -48,9 +48,9 @@ struct PairMultiplyAdd : InOneVector {
 //
 //   a b = al bl + 2^32 (al bh + ah bl)
 //
-// The products in brackets are needed modulo 2^32 only. So one multiplication of 32-bit lanes gives both, by
-// b with exchanged halves. They are summed separately. A product takes 4 instructions and no shift, whereas
-// acc + a * b compiles to 9 instructions.
+// The products in brackets are needed modulo 2^32 only. So one multiplication of 32-bit lanes gives both:
+// that by b with its halves exchanged. They are summed separately. A product takes 4 instructions and no
+// shift, whereas acc + a * b compiles to 9 instructions.
 struct HalvesMultiplyAdd {
   template <class V>
   struct Sums {

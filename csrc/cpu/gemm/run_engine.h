@@ -111,7 +111,7 @@ void run_batch(const GemmProblem& p, Context& ctx, int threads) {
 template <class Traits, class Out>
 void run_routes(const GemmProblem& p, Context& ctx) {
   const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
-  // The five loops divide k into blocks that depend on k alone. The choice of the other routes depends on m.
+  // The five loops divide k into blocks that depend only on k. The choice of the other routes depends on m.
   // These also read B in place, and packed weights are numbers only in packed panels.
   if (p.invariant || p.packed.is_given())
     return run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, threads);

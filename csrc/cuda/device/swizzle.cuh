@@ -6,7 +6,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The value is the number of bytes in a row of the tile; without a swizzle rows may have any length. Unit u
+// The value is the number of bytes in a row of the tile; without a swizzle, rows may have any length. Unit u
 // of a row lies at the place of unit u ^ f(row): f is row % 8 for rows of 128 bytes, row / 2 % 4 for 64 and
 // row / 4 % 2 for 32. The pattern repeats after 8 rows, so tiles must begin at multiples of 1024, 512 or 256
 // bytes.

@@ -44,7 +44,7 @@ struct MatrixDescriptor {
 // which follow one another in memory. The length of a row is that of the swizzle, or 16 bytes without one.
 // `leading` and `stride` are distances in bytes. With Major::k, `stride` is the distance to the next 8 of m
 // or n. Without swizzle a row has half of the 32 bytes along k, and `leading` is the distance to the other
-// half; with a swizzle leading is ignored. With Major::mn and a swizzle, `leading` is the distance to the
+// half; with a swizzle, `leading` is ignored. With Major::mn and a swizzle, `leading` is the distance to the
 // next part of m or n that is as long as a row, and `stride` that to the next 8 of k. Without swizzle the two
 // are exchanged.
 __device__ __forceinline__ MatrixDescriptor matrix_descriptor(const void* shared, Swizzle swizzle,

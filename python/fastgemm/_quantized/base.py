@@ -65,8 +65,8 @@ class Packed(Tensor):
         return layout.to_plain(parts, self._packing) if self._packing.units else parts
 
     def _ordered(self, units: bool) -> Self:
-        """The weight in units, or in the plain order; itself if it is. Whatever its device: tests and the
-        simulator use units on CPUs."""
+        """The weight in units or in the plain order: the weight itself if it is in that order. Any device: tests
+        and the simulator use units on CPUs, too."""
         if units == self._packing.units:
             return self
         convert = layout.to_units if units else layout.to_plain

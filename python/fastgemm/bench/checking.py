@@ -27,7 +27,7 @@ from torch import Tensor
 from .._errors import result_dtype
 from .problems import Call, Instance
 
-# Above this many products (about 5 s of float64 work on two cores) only a sample of rows is checked.
+# Above this many products (about 5 s of float64 work on two cores), only a sample of rows is checked.
 MAX_PRODUCTS = 2**37
 SAMPLED_ROWS = 96
 

@@ -75,7 +75,7 @@ def _fitted() -> dict[str, predictions.Fitted]:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Name, properties and state of each GPU that torch sees; without CUDA kernels its name alone."""
+    """Name, properties and state of each GPU that torch sees; without CUDA kernels, only its name."""
     found: list[dict[str, Any]] = []
     fitted = _fitted()
     for i in range(torch.cuda.device_count()):

@@ -21,7 +21,7 @@ inline constexpr float kScale = 16777216.f, kUnscale = 1 / (kScale * kScale);  /
 inline constexpr int kHalves = 2;                                              // two wgmma of 64 rows
 inline constexpr int kSteps = kTileK / 16;
 
-// The block tile (kRows, kColumns). Four warps compute 128 rows of it; with `by_wgmma` they are a warpgroup.
+// The block tile (kRows, kColumns). Four warps compute 128 rows of it; with `by_wgmma`, they are a warpgroup.
 //
 // With mma.sync, multiplying a stage takes longer than loading the next one, so two stages are enough. A
 // block then fits into the 99 KB that every GPU has, and two blocks into the 164 KB of data-center GPUs.

@@ -22,8 +22,8 @@ struct Operand {
   }
 };
 
-// out = alpha * sum + beta * c, rounded once. Rows of out are contiguous (run_gemm sees to it). Where `wide`
-// is set c and out are float32 for Half and BFloat16, int64 for LongInt16; else they are Stored.
+// out = alpha * sum + beta * c, rounded once. Rows of out are contiguous (run_gemm sees to it). If `wide`
+// is set, c and out are float32 for Half and BFloat16, and int64 for LongInt16; else they are Stored.
 template <class T>
 struct Result {
   using Acc = Accumulator<T>;

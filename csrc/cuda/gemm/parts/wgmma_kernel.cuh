@@ -81,7 +81,7 @@ __device__ __forceinline__ void init_ring(Shared& shared, const BoxMaps& maps, i
   __syncwarp();
 }
 
-// Producer and consumers have the ring.
+// All threads that use the ring meet here.
 template <class Shared>
 __device__ __forceinline__ void meet() {
   named_barrier(1, Shared::kThreads);

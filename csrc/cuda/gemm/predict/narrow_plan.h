@@ -76,7 +76,7 @@ inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64
   const int64_t thread_rows = t.rows(), step_k = t.step_k(), rows = ceil_div(p.wide, thread_rows), k = p.k;
   // Neighbouring threads read whole lines. A thread adds at most 512 values one after another, or a 256th of
   // k if that is more. This limits the error of float32 sums. Around k = 8192 it is 6 u for uniformly
-  // distributed numbers; with 1024 values one after another it would be 11 u (both were emulated).
+  // distributed numbers; with 1024 values one after another, it would be 11 u (both were emulated).
   const int64_t line = t.per_load() > 1 ? 8 : 32;
   const int64_t most_k = std::min(power(ceil_div(k, step_k)), kAll);
   const int64_t least_k = std::min(power(ceil_div(k, kLongestChain)), kAll);

@@ -98,7 +98,7 @@ inline DirectPlan plan_direct(int64_t tiles, int64_t steps, int most_warps, int6
 
 // small_tile: k is split so that every multiprocessor has a block, with at least four stages each.
 inline int small_tile_splits(int64_t tiles, int64_t stages, int64_t processors) {
-  constexpr int64_t kLeast = 4, kWorthIt = 16;  // stages; with fewer a second launch takes longer
+  constexpr int64_t kLeast = 4, kWorthIt = 16;  // stages; with fewer, a second launch takes longer
   if (stages < kWorthIt) return 1;
   return int(std::clamp<int64_t>(processors / tiles, 1, stages / kLeast));
 }

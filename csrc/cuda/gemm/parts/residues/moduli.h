@@ -75,8 +75,8 @@ struct Halves {
   double high, low;
 };
 
-// Integers that come from floating point are sums of words times powers of 2^31. With up to 8 moduli they are
-// limited to one word of signed bytes; with up to 15 moduli they have at most 60 bits.
+// Integers that come from floating point are sums of words times powers of 2^31. With up to 8 moduli, they
+// are limited to one word of signed bytes; with up to 15 moduli, they have at most 60 bits.
 inline constexpr int kWordBits = 31, kMostWords = 3;
 constexpr int words_of(int moduli) { return moduli <= 8 ? 1 : moduli <= 15 ? 2 : 3; }
 inline constexpr double kMostWord = 0x7f7f7f7f;

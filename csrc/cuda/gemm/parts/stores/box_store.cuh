@@ -91,8 +91,8 @@ class HeldBoxes {
       if (i < kFirst) store_.template store<kOdd>(box_[i], i, to_);
     }
   }
-  // Takes of(sum, element of c). Boxes of c come in pairs; with an odd number of boxes the second of the last
-  // pair is ignored. next_two() waits for a pair and returns its address, done() releases it.
+  // Takes of(sum, element of c). Boxes of c come in pairs; with an odd number of boxes, the second of the
+  // last pair is ignored. next_two() waits for a pair and returns its address, done() releases it.
   template <class Acc, class Of, class NextTwo, class Done>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of, NextTwo&& next_two,
                                        Done&& done) {
