@@ -228,7 +228,7 @@ class Run:
     @cached_property
     def exact(self) -> tuple[Values, dict[str, float]]:
         """The model's results in float64, with either attention, and how far rounding errors change them."""
-        # Attention is always by products here: errors can be added to them.
+        # Here attention is always computed by products, because errors can be added to products.
         with torch.device(self.session.device):
             model = Transformer(replace(self.config, attention="matmul"))
         model.load_state_dict(self.weights)

@@ -30,7 +30,7 @@ void throw_value_error(const char* text);
 
 // Runs the kernel of an op, and throws torch's own exception for a bad value instead of
 // std::invalid_argument. In Python, torch's is a ValueError in all versions; std::invalid_argument is a
-// RuntimeError from torch 2.15 on. The stable ABI cannot throw torch's.
+// RuntimeError from torch 2.15 on. The stable ABI cannot throw torch's error.
 template <class Body>
 auto with_value_errors(const Body& body) {
   try {

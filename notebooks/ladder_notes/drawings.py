@@ -145,7 +145,7 @@ def pipeline(steps: int = 6, load: float = 1.4, compute: float = 1.0, stages: in
     serial_end = t
     arrive, done, loads, products = [], [], [], []
     for step in range(steps):
-        # A stage can be asked for once the tile that was in it has been used; copies wait for memory side by side.
+        # A stage is free as soon as the tile in it has been used. Several copies can wait for memory at one time.
         begin = step * load / stages if step < stages else done[step - stages]
         arrive.append(begin + load)
         start = max(arrive[step], done[-1] if done else 0.0)

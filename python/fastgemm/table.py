@@ -257,7 +257,7 @@ def _multiplies_so(row: KernelInfo, dtype: torch.dtype, precision: str) -> bool:
 def _rows_of_choice(
     op: Op, device: str | None, level: int | None, kernel: str | None, by: str = PACKAGE
 ) -> list[KernelInfo]:
-    """The rows of a level, or of a kernel's name. Raises ValueError if the two contradict each other."""
+    """The rows of a level, or the rows with a kernel's name. Raises ValueError if they contradict each other."""
     _check_level(level, by)
     rows = kernels(op, device)
     if kernel is None:

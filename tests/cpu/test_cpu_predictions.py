@@ -145,7 +145,7 @@ def test_matrix_instructions_of_aarch64_are_what_level_6_takes(dtype, kernel, si
 
 @pytest.mark.parametrize("cores", [8, 64])
 def test_a_processor_that_was_not_measured_gets_own_kernels_where_they_are_known_to_win(processor, cores):
-    """One thread of AMD's processors, and any number if torch has no fast product. Else torch may be faster."""
+    """They win with one thread on AMD's processors, and with any number where torch has no fast product."""
     processor(cores=cores, **AVX2, mkl_avx2=True)
     slow_in_torch = "float16", "bfloat16", "int8", "int32"
     for threads, dtypes in ((1, ("float64", "float32", *slow_in_torch)), (cores, slow_in_torch)):

@@ -35,7 +35,7 @@ def _by_rows_of_x(rows: Rows) -> list[Line]:
 
 
 def _columns(value: Any, form: Any, most: int | None = None) -> Any:
-    """A column for each number of rows of x. ``value``: of a line and that number."""
+    """A column for each number of rows of x. ``value`` computes a cell from the line and this number."""
 
     def columns(rows: Rows) -> list[Column]:
         counts = sorted({row.shape[0] for row in _layers(rows) if most is None or row.shape[0] <= most})

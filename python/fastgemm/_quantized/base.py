@@ -96,7 +96,7 @@ class Packed(Tensor):
         return self._like(Parts(codes, scales, zeros), by, order, **options)
 
     def _on(self, device: torch.device, dtype: torch.dtype, non_blocking: bool = False) -> Self:
-        """A copy on a device, in its order."""
+        """A copy on a device, in the order of that device."""
         check_dtype(dtype)
         if device == self.device:
             return self._map(torch.clone, dtype=dtype)

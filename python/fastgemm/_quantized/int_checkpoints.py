@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .plain import Plain, bytes_of, expect, halves, pack, signed, small, sort_by_group
 
-# AWQ's kernels unpack the even places of a word before the odd ones: the column of each place of 4 bits, inverted.
+# The place of each column in a word of eight codes. AWQ's kernels unpack the even places before the odd ones.
 PLACE_OF_COLUMN = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
