@@ -3,7 +3,6 @@ share the work, and that bits do not depend on other rows."""
 
 from __future__ import annotations
 
-from itertools import cycle
 from typing import NamedTuple
 
 import pytest
@@ -107,25 +106,36 @@ KINDS = [
     ("e2m1", "e8m0", (1, 32), "none"),
     ("e2m1", "e4m3", (1, 16), "none"),
 ]
+# Scales of the type of x, or of 8 bits, for groups of each size.
+PAIRED = [
+    ("int4", "bf16", (1, 16), "subtracted"),
+    ("int4", "f16", (1, 32), "added"),
+    ("int8", "bf16", (1, 64), "none"),
+    ("nf4", "bf16", (1, 128), "none"),
+]
 
 
 def kind_id(kind: object) -> str:
     return "-".join(map(str, kind)).replace(" ", "") if isinstance(kind, tuple) else row_id(kind)
 
 
-# Each code with both types of x.
-@pytest.mark.parametrize("kind, dtype", zip(KINDS, cycle([BF16, F16]), strict=False), ids=kind_id)
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=row_id)
+@pytest.mark.parametrize("kind", [*KINDS, *PAIRED], ids=kind_id)
 def test_every_kind(kind, dtype):
     code, scale, group, zero = kind
     n, k = 130, 392
     w = weight(n, k, code, scale, group, zero, whole=code == "e2m1")
     by_rows = group[1] == ROWS
+    if code == "nf4" and group[1] < 64:
+        with simulated_launches(), pytest.raises(RuntimeError, match="rounded twice"):
+            multiply(torch.randn(1, k).to(dtype), w)
+        return
     with simulated_launches(multiprocessors=2):
         for m in (5, 66):
             x = torch.randn(m, k).to(dtype)
             result = multiply(x, w)
             assert take_last_gemm_kernel() == "packed_wgmma"
-            rounded = zero == "added" or (not by_rows and (group[1] == 16 or m > 64))
+            rounded = zero == "added" or (not by_rows and (group[1] < 128 or m > 64))
             assert_near(result, x, w, of_weights=rounded)
 
 
@@ -142,7 +152,7 @@ def test_shapes_and_strides(shape):
     everywhere = torch.randn(m + 1, k + 3).to(BF16)
     with simulated_launches(multiprocessors=multiprocessors):
         for x in (everywhere[:m, :k], everywhere[1:, 3:], everywhere[:1, :k].expand(m, k)):
-            assert_near(multiply(x, w), x, w, of_weights=m > 64)
+            assert_near(multiply(x, w), x, w, of_weights=True)
 
 
 @pytest.mark.parametrize("multiprocessors", [2, 5])
@@ -185,3 +195,17 @@ def test_infinities_and_nan():
         result = multiply(x, w)
     assert not result[1].isfinite().any() and result[2].isnan().all()
     assert_near(result[::3], x[::3], w)
+
+
+@pytest.mark.parametrize("scale, group", [("e8m0", 32), ("e4m3", 16)])
+def test_every_scale_of_8_bits(scale, group):
+    """A row of the weight for each: subnormal scales, the largest, and NaN."""
+    packing = Packing(256, 2 * group, "e2m1", scale, "none", 1, group)
+    codes = torch.full(packing.code_shape, 0x12, dtype=torch.uint8)  # 1 and 0.5
+    scales = torch.arange(256, dtype=torch.uint8)[:, None].repeat(1, 2).view(SCALES[scale])
+    w = Weight(packing._replace(units=True), to_units(Parts(codes, scales), packing), None, codes, True)
+    x = torch.zeros(1, 2 * group, dtype=BF16)
+    x[0, 1], x[0, group + 1] = 1, -0.5
+    with simulated_launches(multiprocessors=1):
+        result = multiply(x, w, out_dtype=F32)[0].double()
+    torch.testing.assert_close(result, 0.25 * scales[:, 0].double(), rtol=0, atol=0, equal_nan=True)

@@ -40,8 +40,9 @@ inline const char* beyond_packed_wgmma(const GemmProblem& p) {
   constexpr int64_t kMostRows = 256;
   if (p.m > kMostRows)
     return "x has more than 256 rows: then converting codes takes longer than reading them";
-  if (p.packed.code == Code::nf4 && p.packed.zero == Zero::added)
-    return "numbers of nf4 with added zeros would be rounded twice";
+  const bool small = !p.packed.by_rows(p.k) && p.packed.group_k < packed::kColumns / 2;
+  if (p.packed.code == Code::nf4 && (p.packed.zero == Zero::added || small))
+    return "numbers of nf4 with added zeros, or in groups of less than 64 columns, would be rounded twice";
   const double stages = double((p.n + 63) / 64) * double((p.k + 127) / 128) * 4;
   if (stages >= 1 << 30) return "it counts the units in 32 bits";
   return reinterpret_cast<uintptr_t>(p.b.data) % 16 != 0 ? "the codes do not begin at a multiple of 16 bytes"

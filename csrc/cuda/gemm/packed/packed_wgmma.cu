@@ -23,8 +23,8 @@ namespace fastgemm::FASTGEMM_TARGET {
 FASTGEMM_PACKED_INSTANCES(extern, int4)
 FASTGEMM_PACKED_INSTANCES(extern, nf4)
 FASTGEMM_PACKED_INSTANCES(extern, e2m1)
-FASTGEMM_PACKED_INSTANCES(extern, int8)
-FASTGEMM_PACKED_INSTANCES(extern, e4m3)
+FASTGEMM_PACKED_INSTANCES_8_BITS(extern, int8)
+FASTGEMM_PACKED_INSTANCES_8_BITS(extern, e4m3)
 
 namespace {
 
@@ -73,16 +73,9 @@ bool keeps_tiles_whole(int64_t tiles, int64_t steps, int64_t step_bytes, int blo
 
 Scaled scaled_of(const PackedWeight& w, int64_t k, int columns) {
   if (w.by_rows(k)) return w.zero == Zero::added ? Scaled::weights : Scaled::rows;
-  if (columns > 64 || w.zero == Zero::added || w.group_k == 16) return Scaled::weights;
-  return w.zero == Zero::subtracted || w.group_k < packed::kColumns ? Scaled::pairs : Scaled::units;
-}
-
-// Whether all scales of this type, up to the range of T, are exact in T.
-template <class T>
-bool exact_in_pairs(ScaleType scale) {
-  const bool bf16 = std::is_same_v<T, BFloat16>;
-  return scale == ScaleType::e4m3 || scale == (bf16 ? ScaleType::bf16 : ScaleType::f16) ||
-         (bf16 && scale == ScaleType::e8m0);
+  if (w.code == Code::nf4) return w.group_k < packed::kColumns ? Scaled::halves : Scaled::units;
+  return columns > 64 || w.zero == Zero::added || w.group_k < packed::kColumns ? Scaled::weights
+                                                                               : Scaled::units;
 }
 
 template <class S, class T>
@@ -96,7 +89,7 @@ struct UnitPlan {
     g.gemm = gemm;
     g.units = static_cast<const unsigned char*>(p.b.data), g.weight = w, g.scales = UnitScales(w, p.k);
     g.scaled = scaled_of(w, p.k, S::kN);
-    g.in_pairs = !g.scales.by_rows && exact_in_pairs<T>(w.scale);
+    g.in_pairs = g.scales.template paired<T>(w.code);
     g.n = int(p.n), g.unit_bytes = packed::unit_bytes(w, p.k);
     g.row_units = int(packed::blocks(p.n, packed::kRows));
     g.column_units = int(packed::blocks(p.k, packed::kColumns));
@@ -156,11 +149,10 @@ void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>
     case Code::e2m1:
       launch_units<Code::e2m1, S>(map, g, shape, context);
       break;
-    case Code::int8:
-      launch_units<Code::int8, S>(map, g, shape, context);
-      break;
     default:
-      launch_units<Code::e4m3, S>(map, g, shape, context);
+      if constexpr (S::kN != 32)
+        p.packed.code == Code::int8 ? launch_units<Code::int8, S>(map, g, shape, context)
+                                    : launch_units<Code::e4m3, S>(map, g, shape, context);
   }
   if (!g.partials && !g.wholes) return;
   const int64_t tiles = int64_t{g.tiles_down} * g.tiles_across;
@@ -175,7 +167,9 @@ void gemm_units(const Gemm<T>& g, const GemmProblem& p, Context& context) {
   if (g.m <= 16) return launch_tiles<PackedTile16>(g, p, x, context);
   // With 8-bit codes tiles of 32 rows of x take longer than those of 64, whose units read the same x.
   if (g.m <= 32 && bits_of(p.packed.code) == 4) return launch_tiles<PackedTile32>(g, p, x, context);
-  g.m <= 64 ? launch_tiles<PackedTile64>(g, p, x, context) : launch_tiles<PackedTile128>(g, p, x, context);
+  const bool sums = p.packed.code == Code::nf4 && !p.packed.by_rows(p.k);  // more than 64 have no room
+  g.m <= 64 || sums ? launch_tiles<PackedTile64>(g, p, x, context)
+                    : launch_tiles<PackedTile128>(g, p, x, context);
 }
 
 }  // namespace

@@ -109,22 +109,26 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
   if (g.scaled == Scaled::rows) return run.template operator()<Scaled::rows>();
   if constexpr (S::kN <= 64) {
     if (g.scaled == Scaled::units) return run.template operator()<Scaled::units>();
-    if (g.scaled == Scaled::pairs) return run.template operator()<Scaled::pairs>();
   }
-  run.template operator()<Scaled::weights>();
+  if constexpr (code != Code::nf4)
+    run.template operator()<Scaled::weights>();
+  else if constexpr (S::kN <= 64)
+    run.template operator()<Scaled::halves>();
 }
 
 #define FASTGEMM_PACKED_INSTANCE(keyword, code, S, T)                                     \
   keyword template void launch_units<Code::code, S>(const TensorMap&, const UnitGemm<T>&, \
                                                     const LaunchShape&, Context&);
-#define FASTGEMM_PACKED_INSTANCES(keyword, code)                  \
+#define FASTGEMM_PACKED_INSTANCES_8_BITS(keyword, code)           \
   FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, Half)     \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, Half)     \
   FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, Half)     \
   FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile128, Half)    \
   FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, BFloat16) \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, BFloat16) \
   FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, BFloat16) \
   FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile128, BFloat16)
+#define FASTGEMM_PACKED_INSTANCES(keyword, code)              \
+  FASTGEMM_PACKED_INSTANCES_8_BITS(keyword, code)             \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, Half) \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32, BFloat16)
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -2,5 +2,5 @@
 #include "cuda/gemm/packed/packed_wgmma.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
-FASTGEMM_PACKED_INSTANCES(, e4m3)
+FASTGEMM_PACKED_INSTANCES_8_BITS(, e4m3)
 }  // namespace fastgemm::FASTGEMM_TARGET

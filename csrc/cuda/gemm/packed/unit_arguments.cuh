@@ -38,17 +38,17 @@ struct PackedTile {
 // Where the scales are applied:
 //   rows      at the end: they serve whole rows
 //   units     to the float32 sums of a unit, of which a group has one or more
-//   pairs     to the float32 sums of two steps, of which a group has one or more; zeros may be subtracted
-//   weights   to the weights before they are multiplied, rounded to the type of x; zeros may be added. This
-//             needs registers for one set of sums only
-enum class Scaled { rows, units, pairs, weights };
+//   halves    to the float32 sums of half a unit: nf4, whose numbers are rounded and would be again
+//   weights   to the weights before they are multiplied, rounded to the type of x; zeros may be added
+enum class Scaled { rows, units, halves, weights };
 
 struct UnitArguments {
   const unsigned char* units;
   PackedWeight weight;
   UnitScales scales;
   Scaled scaled;
-  bool in_pairs;  // with Scaled::weights: scales and zeros are exact in the type of x
+  bool in_pairs;  // with Scaled::weights: scales and added zeros have the type of x, or one of 8 bits
+                  // (UnitScales::pair)
   int n, unit_bytes, row_units, column_units;
   int x_rows;                    // in a box
   int tiles_down, tiles_across;  // along the rows of the weight and of x

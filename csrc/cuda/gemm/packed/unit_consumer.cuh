@@ -35,33 +35,32 @@ class UnitConsumer {
     for (int i = 0; i < kSums; ++i) sum[i] = acc[i] = 0;
     Fragments registers[2];
     RowPair of_sums{0, 0};  // the scales of the sums in acc
-    const Terms of_rows = g_.scales.by_rows ? terms_of_rows(row) : Terms{};
+    const RowTerms of_rows = g_.scales.by_rows ? terms_of_rows(row) : RowTerms{};
     int before = -1;  // the stage whose products are in flight
+    const int along_k = warpgroup_ % S::kAlongK, inside = (g_.column_units - along_k - 1) / S::kAlongK + 1;
     FASTGEMM_NO_UNROLL
-    for (int step = first; step < end; ++step) {
+    for (int step = first; step < min(end, inside); ++step) {
       const unsigned char* const stage = stages_ + stage_ * g_.stage_bytes;
       wait_phase(&shared_.ring.full[stage_], phase_);
-      const int along_k = warpgroup_ % S::kAlongK;
       const unsigned char* const unit = stage + S::kXBytes + warpgroup_ * g_.unit_pitch;
       const MatrixDescriptor x = X::descriptor(stage + along_k * (2 * S::kBoxBytes));
-      const bool valid = step * S::kAlongK + along_k < g_.column_units;
-      Terms terms = valid ? of_rows : Terms{};
       FASTGEMM_NO_UNROLL
       for (int begin = 0; begin < 8; begin += kUnrolled) {
         UnitCodes codes(unit + begin * kStepBytes, thread_);
         FASTGEMM_UNROLL
         for (int i = 0; i < kUnrolled; i += kBatch) {
           Fragments& a = registers[i / kBatch % 2];
-          wgmma_wait<1>();  // the products that read them
+          if (kSummed != kBatch || !kPromotes) wgmma_wait<1>();  // the products that read them
           if (!kPromotes && i == kBatch && begin == 0) release(before);
           if constexpr (!kReadsAhead) codes.load(i, kBatch);
-          convert(a, codes, i, begin, unit, valid, terms);
+          convert(a, codes, i, begin + i, unit, of_rows);
           tie_registers(a);  // the compiler does not move the conversion behind the wait
-          if (kPromotes && (i == 0 || scaled == Scaled::pairs)) {
+          if (kPromotes && i % kSummed == 0) {
+            const RowPair scales = scales_of_sums(unit, begin + i);
             wgmma_wait<0>(acc);
             if (i == 0 && begin == 0) release(before);
             promote(sum, acc, of_sums);
-            of_sums = terms.scales;
+            of_sums = scales;
           }
           multiply_batch(acc, a, x.at(begin / 4 * S::kBoxBytes), i);
         }
@@ -72,14 +71,23 @@ class UnitConsumer {
     wgmma_wait<0>(acc);
     release(before);
     if (kPromotes) promote(sum, acc, of_sums);
+    if (inside < end) {  // in the last stage of a tile this warpgroup has no unit of the weight
+      wait_phase(&shared_.ring.full[stage_], phase_);
+      release(stage_);
+      advance_ring(stage_, phase_, g_.stages);
+    }
   }
 
  private:
   using X = OperandTile<T, Major::k, S::kN>;
-  static constexpr bool kPromotes = scaled == Scaled::units || scaled == Scaled::pairs;
-  // k16 steps of a unit: in a batch, and in the body of a loop. More of them are more code.
-  static constexpr bool kLong = S::kN <= 64 && (scaled == Scaled::units || scaled == Scaled::rows);
-  static constexpr int kBatch = kLong && S::kN < 64 ? 4 : 2, kUnrolled = kLong ? 8 : 4;
+  static constexpr bool kPromotes = scaled == Scaled::units || scaled == Scaled::halves;
+  static constexpr bool kIntegers = code == Code::int4 || code == Code::int8;
+  // k16 steps of a unit: in a batch, in the body of a loop, and in sums that a scale multiplies. A body of
+  // more steps is more code.
+  static constexpr bool kLong =
+      S::kN < 64 || (S::kN == 64 && (scaled == Scaled::units || scaled == Scaled::rows));
+  static constexpr int kBatch = S::kN < 64 ? 4 : 2, kUnrolled = kLong ? 8 : 4;
+  static constexpr int kSummed = scaled == Scaled::halves ? 4 : 8;
   // With wide tiles there are no registers for all codes of a unit.
   static constexpr bool kReadsAhead = S::kN < 64;
   static constexpr int kStepBytes = 128 * 16 / kReadSteps<code>;
@@ -104,76 +112,104 @@ class UnitConsumer {
     }
   };
 
-  // The scales and zeros of a group in this thread's rows. Arrays have a register for each row: twice a
-  // number of T, or (if scales are not exact in T) a float32.
-  struct Terms {
-    RowPair scales{1, 1};                                        // of sums
-    uint32_t subtracted[2] = {}, factor[2] = {}, added[2] = {};  // of weights
+  // What serves whole rows: scales and added zeros of weights, and subtracted zeros as numbers of T.
+  struct RowTerms {
+    RowPair scales{1, 1}, added{0, 0};
+    uint32_t subtracted = 0;
   };
-
-  __device__ __forceinline__ uint32_t term(float x) const {
-    return g_.in_pairs ? round_pair<T>(x, x) : __float_as_uint(x);
-  }
-  __device__ __forceinline__ Terms terms_of(const RowPair& scales, const RowPair& zeros) const {
-    Terms t;
-    if constexpr (kPromotes) t.scales = scales;
-    if (g_.weight.zero == Zero::subtracted)
-      t.subtracted[0] = round_pair<T>(zeros.first, zeros.first),
-      t.subtracted[1] = round_pair<T>(zeros.second, zeros.second);
+  __device__ __forceinline__ RowTerms terms_of_rows(int row) const {
+    RowTerms t;
+    const int first = min(row, g_.n - 1), second = min(row + 8, g_.n - 1);
     if constexpr (scaled == Scaled::weights) {
-      t.factor[0] = term(scales.first), t.factor[1] = term(scales.second);
-      if (g_.weight.zero == Zero::added) t.added[0] = term(zeros.first), t.added[1] = term(zeros.second);
+      const auto* const scales = static_cast<const float*>(g_.weight.scales);
+      t.scales = {scales[first], scales[second]};
+      t.added = {row_zero(g_.weight, first), row_zero(g_.weight, second)};
+    } else {
+      t.subtracted = round_pair<T>(row_zero(g_.weight, first), row_zero(g_.weight, second));
     }
     return t;
   }
-  __device__ __forceinline__ Terms terms_of_rows(int row) const {
-    const int first = min(row, g_.n - 1), second = min(row + 8, g_.n - 1);
-    const auto* const scales = static_cast<const float*>(g_.weight.scales);
-    return terms_of({scales[first], scales[second]},
-                    {row_zero(g_.weight, first), row_zero(g_.weight, second)});
+
+  __device__ __forceinline__ RowPair scales_of_sums(const unsigned char* unit, int step) const {
+    return g_.scales.scales(unit, thread_, step);
   }
 
-  // Converts the batch of steps from i on of those that begin with step `begin` of a unit, and reads the
-  // scales of each group that begins there.
-  __device__ __forceinline__ void convert(Fragments& a, const UnitCodes& codes, int i, int begin,
-                                          const unsigned char* unit, bool valid, Terms& terms) const {
+  // Converts a batch of steps, the first one being step `step` of a unit and step i of `codes`.
+  __device__ __forceinline__ void convert(Fragments& a, const UnitCodes& codes, int i, int step,
+                                          const unsigned char* unit, const RowTerms& of_rows) const {
     FASTGEMM_UNROLL
-    for (int j = i; j < i + kBatch; ++j) {
-      if (may_begin_group(j) && !g_.scales.by_rows && ((begin + j) & (g_.scales.steps - 1)) == 0) {
-        RowPair scales = g_.scales.scales(unit, thread_, begin + j), zeros{0, 0};
-        if constexpr (scaled != Scaled::units) zeros = g_.scales.zeros(unit, thread_, begin + j);
-        if (!valid) scales = zeros = {0, 0};  // x is 0 there, and the scale may be infinite
-        terms = terms_of(scales, zeros);
-      }
-      decode_step<T, code>(a[j - i], codes.words(j));
-      if constexpr (scaled == Scaled::weights) scale(a[j - i], terms);
-      if constexpr (scaled == Scaled::pairs) {
-        if (g_.weight.zero == Zero::subtracted) subtract_zeros<T>(a[j - i], terms.subtracted);
-      }
-    }
-    if (scaled == Scaled::rows && g_.weight.zero == Zero::subtracted) {
-      FASTGEMM_UNROLL
-      for (int j = 0; j < kBatch; ++j) subtract_zeros<T>(a[j], terms.subtracted);
+    for (int j = 0; j < kBatch; ++j) decode_step<T, code>(a[j], codes.words(i + j));
+    if constexpr (scaled != Scaled::weights) {
+      if (g_.weight.zero == Zero::subtracted)
+        subtract(a, 0, kBatch, scaled == Scaled::rows ? of_rows.subtracted : zeros_of<4>(unit, step));
+    } else if (!g_.in_pairs) {
+      scale_by_floats(a, unit, step, of_rows);
+    } else if (code == Code::e2m1) {
+      g_.scales.type == ScaleType::e4m3 ? scale_by_pairs<1>(a, unit, step) : scale_by_pairs<2>(a, unit, step);
+    } else {
+      g_.scales.steps >= 4   ? scale_by_pairs<4>(a, unit, step)
+      : g_.scales.steps == 2 ? scale_by_pairs<2>(a, unit, step)
+                             : scale_by_pairs<1>(a, unit, step);
     }
   }
-  __device__ __forceinline__ static constexpr bool may_begin_group(int step) {
-    return scaled == Scaled::units   ? step == 0
-           : scaled == Scaled::pairs ? step % 2 == 0
-                                     : scaled == Scaled::weights;
+  // Subtracts zeros from steps [first, end) of a batch.
+  __device__ __forceinline__ void subtract(Fragments& a, int first, int end, uint32_t zeros) const {
+    const uint32_t of_row[2] = {first_twice(zeros), second_twice(zeros)};
+    FASTGEMM_UNROLL
+    for (int j = first; j < end; ++j) subtract_zeros<T>(a[j], of_row);
+  }
+  // The zeros, and the scales or added zeros, of a group of STEPS steps (4: or more).
+  template <int STEPS>
+  __device__ __forceinline__ uint32_t zeros_of(const unsigned char* unit, int step) const {
+    return g_.scales.zero_pair<T>(unit, thread_, group_of<STEPS>(step));
+  }
+  template <int STEPS>
+  __device__ __forceinline__ int group_of(int step) const {
+    return STEPS == 4 ? step >> g_.scales.log_steps : step / STEPS;
   }
 
-  // code * scale + zero or (code - zero) * scale, rounded to T.
-  __device__ __forceinline__ void scale(uint32_t (&a)[4], const Terms& t) const {
-    if (g_.weight.zero == Zero::subtracted) subtract_zeros<T>(a, t.subtracted);
-    if (g_.in_pairs) {
+  // code * scale + zero or (code - zero) * scale, rounded to T. Scales are numbers of T, for groups of STEPS
+  // steps (4: or more).
+  template <int STEPS>
+  __device__ __forceinline__ void scale_by_pairs(Fragments& a, const unsigned char* unit, int step) const {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < kBatch; j += STEPS) {
+      const int group = group_of<STEPS>(step + j), end = min(j + STEPS, kBatch);
+      if constexpr (kIntegers) {
+        if (g_.weight.zero == Zero::subtracted) subtract(a, j, end, zeros_of<STEPS>(unit, step + j));
+      }
+      const uint32_t scales = g_.scales.pair<T, code>(unit + g_.scales.at, thread_, group);
+      const uint32_t factor[2] = {first_twice(scales), second_twice(scales)};
+      uint32_t added[2] = {0, 0};
+      if constexpr (code != Code::e2m1) {
+        if (g_.weight.zero == Zero::added) {
+          const uint32_t zeros = g_.scales.pair<T, code>(unit + g_.scales.zeros_at, thread_, group);
+          added[0] = first_twice(zeros), added[1] = second_twice(zeros);
+        }
+      }
       FASTGEMM_UNROLL
-      for (int p = 0; p < 4; ++p) a[p] = multiply_add_pairs<T>(a[p], t.factor[p % 2], t.added[p % 2]);
-    } else {
+      for (int i = 4 * j; i < 4 * end; ++i)
+        a[i / 4][i % 4] = multiply_add_pairs<T>(a[i / 4][i % 4], factor[i % 2], added[i % 2]);
+    }
+  }
+  // The same with scales of any type.
+  __device__ __forceinline__ void scale_by_floats(Fragments& a, const unsigned char* unit, int step,
+                                                  const RowTerms& of_rows) const {
+    RowPair scales = of_rows.scales, added = of_rows.added;
+    uint32_t zeros = 0;
+    FASTGEMM_UNROLL
+    for (int j = 0; j < kBatch; ++j) {
+      if (!g_.scales.by_rows && (j & (g_.scales.steps - 1)) == 0) {
+        if (g_.weight.zero == Zero::subtracted) zeros = zeros_of<4>(unit, step + j);
+        scales = g_.scales.scales(unit, thread_, step + j);
+        if (g_.weight.zero == Zero::added) added = g_.scales.added_zeros(unit, thread_, step + j);
+      }
+      if (g_.weight.zero == Zero::subtracted) subtract(a, j, j + 1, zeros);
       FASTGEMM_UNROLL
       for (int p = 0; p < 4; ++p) {
-        const float by = __uint_as_float(t.factor[p % 2]), more = __uint_as_float(t.added[p % 2]);
-        a[p] =
-            round_pair<T>(multiply_add(low_of<T>(a[p]), by, more), multiply_add(high_of<T>(a[p]), by, more));
+        const float by = p % 2 ? scales.second : scales.first, more = p % 2 ? added.second : added.first;
+        const float low = multiply_add(low_of<T>(a[j][p]), by, more);
+        a[j][p] = round_pair<T>(low, multiply_add(high_of<T>(a[j][p]), by, more));
       }
     }
   }
@@ -184,8 +220,7 @@ class UnitConsumer {
     wgmma_fence(acc, a);
     FASTGEMM_UNROLL
     for (int j = i; j < i + kBatch; ++j)
-      wgmma<T>(acc, a[j - i], x.at(j / 4 * S::kBoxBytes + X::step(j % 4)),
-               !kPromotes || j > (scaled == Scaled::pairs ? i : 0));
+      wgmma<T>(acc, a[j - i], x.at(j / 4 * S::kBoxBytes + X::step(j % 4)), !kPromotes || j % kSummed > 0);
     wgmma_commit();
   }
 

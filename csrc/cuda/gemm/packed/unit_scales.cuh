@@ -4,7 +4,7 @@
 #pragma once
 
 #include "core/packed_weight.h"
-#include "cuda/device/numeric.cuh"
+#include "cuda/device/pairs.cuh"
 #include "cuda/device/vector.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -93,10 +93,34 @@ __device__ __forceinline__ float read_scale(ScaleType type, const unsigned char*
   }
 }
 
+// Two scales in the low bytes, as numbers of T.
+template <class T>
+__device__ __forceinline__ uint32_t pair_of_e4m3(uint32_t bytes) {
+#if defined(__CUDACC__) && FASTGEMM_SM90A
+  uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(uint16_t(bytes)));
+#else
+  const auto of = [](uint32_t x) { return packed::decode(Code::e4m3, x); };
+  const uint32_t halves = round_pair<Half>(of(bytes & 255), of(bytes >> 8));
+#endif
+  if constexpr (std::is_same_v<T, Half>) return halves;
+  return round_pair<T>(low_of<Half>(halves), high_of<Half>(halves));
+}
+// The same in bfloat16. A byte is the exponent; 0 (2^-127, subnormal) and 255 (NaN) also set the highest bit
+// of the mantissa.
+__device__ __forceinline__ uint32_t pair_of_e8m0(uint32_t bytes) {
+  const uint32_t pair = __byte_perm(bytes, 0, 0x4140);
+  const uint32_t is_0 = ~(pair + 0x00ff00ffu), is_255 = pair + 0x00010001u;
+  return pair << 7 | ((is_0 | is_255) & 0x01000100u) >> 2;
+}
+// One of two numbers of 16 bits, twice.
+__device__ __forceinline__ uint32_t first_twice(uint32_t pair) { return __byte_perm(pair, 0, 0x1010); }
+__device__ __forceinline__ uint32_t second_twice(uint32_t pair) { return __byte_perm(pair, 0, 0x3232); }
+
 // Where scales and zeros lie in a unit. Made on the host.
 struct UnitScales {
+  ScaleType type;
   ScaleBits format;
-  Zero zero;
   bool by_rows;          // none are in the unit
   bool shared;           // one scale for all rows of the unit
   int at, zeros_at;      // byte offsets in the unit
@@ -104,8 +128,8 @@ struct UnitScales {
 
   UnitScales() = default;
   UnitScales(const PackedWeight& w, int64_t k)
-      : format(w.scale),
-        zero(w.zero),
+      : type(w.scale),
+        format(w.scale),
         by_rows(w.by_rows(k)),
         shared(w.group_n != 1),
         at(packed::unit_code_bytes(w)),
@@ -118,8 +142,10 @@ struct UnitScales {
 
   // The index of the scale of row r for the group of k16 step `step`, and how far that of row r + 8 is.
   __device__ __forceinline__ int index(int thread, int step) const {
-    const int group = step >> log_steps;
-    return shared ? group : group * packed::kRows + thread / 32 * 16 + thread % 32 / 4 * 2;
+    return shared ? step >> log_steps : index_of_row(thread, step >> log_steps);
+  }
+  __device__ __forceinline__ static int index_of_row(int thread, int group) {
+    return group * packed::kRows + thread / 32 * 16 + thread % 32 / 4 * 2;
   }
   __device__ __forceinline__ int apart() const { return shared ? 0 : 1; }
 
@@ -128,12 +154,34 @@ struct UnitScales {
     const int i = index(thread, step);
     return read_scales(format, unit + at, i, i + apart());
   }
-  __device__ __forceinline__ RowPair zeros(const unsigned char* unit, int thread, int step) const {
-    if (zero == Zero::none) return {0, 0};
+  __device__ __forceinline__ RowPair added_zeros(const unsigned char* unit, int thread, int step) const {
     const int i = index(thread, step);
-    if (zero == Zero::added) return read_scales(format, unit + zeros_at, i, i + apart());
-    const unsigned char* const zeros = unit + zeros_at;
-    return {float(int8_t(zeros[i])), float(int8_t(zeros[i + apart()]))};
+    return read_scales(format, unit + zeros_at, i, i + apart());
+  }
+  // Zeros that are subtracted, of a group, as numbers of T.
+  template <class T>
+  __device__ __forceinline__ uint32_t zero_pair(const unsigned char* unit, int thread, int group) const {
+    const auto* const zeros = reinterpret_cast<const int8_t*>(unit + zeros_at);
+    const int i = shared ? group : index_of_row(thread, group);
+    return round_pair<T>(float(zeros[i]), float(zeros[i + apart()]));
+  }
+  // Scales or added zeros of a group, which begin at `scales`, as numbers of T, if paired<T>(code).
+  template <class T, Code code>
+  __device__ __forceinline__ uint32_t pair(const unsigned char* scales, int thread, int group) const {
+    const int i = index_of_row(thread, group);
+    if constexpr (code != Code::e2m1) return load_vector<uint32_t>(scales + 2 * i);
+    const uint32_t bytes = load_vector<uint16_t>(scales + i);
+    if (std::is_same_v<T, Half> || type == ScaleType::e4m3) return pair_of_e4m3<T>(bytes);
+    return pair_of_e8m0(bytes);
+  }
+  // Whether pair() knows the type of the scales. Other types are not exact in T, or are rare.
+  template <class T>
+  bool paired(Code code) const {
+    if (by_rows || shared) return false;
+    const bool bf16 = std::is_same_v<T, BFloat16>;
+    if (code == Code::e2m1 && type == ScaleType::e4m3) return steps == 1;
+    if (code == Code::e2m1) return bf16 && type == ScaleType::e8m0 && steps == 2;
+    return type == (bf16 ? ScaleType::bf16 : ScaleType::f16);
   }
 };
 
