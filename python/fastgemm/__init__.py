@@ -26,6 +26,7 @@ from ._ops.grouped import grouped_mm
 from ._ops.grouped import register as _register_autocast_of_grouped_products
 from ._ops.linear import linear
 from ._ops.linear import register as _register_autocast_of_layers
+from ._ops.moe import moe
 from ._ops.torch_flags import torch_computes as _torch_computes
 from ._quantized.gradient import register as _register_autocast_of_quantized_layers
 from ._tracing.autograd import register as _register_autograd
@@ -66,6 +67,7 @@ __all__ = [
     "kernels",
     "linear",
     "matmul",
+    "moe",
     "nn",
     "patch",
     "quantize_weight",

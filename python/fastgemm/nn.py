@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ._models.load import load_quantized
 from ._models.quantize import QuantizationReport, QuantizedLayer, quantize
+from ._nn.experts import experts_forward
 from ._nn.fuse import Model, Sequential, fuse
 from ._nn.layers import CHOICE, Linear, choose, take_apart
 from ._nn.linear import conv1d, linear
@@ -24,6 +25,7 @@ __all__ = [
     "Sequential",
     "conv1d",
     "convert",
+    "experts_forward",
     "fuse",
     "linear",
     "load_quantized",
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 _PUBLIC: tuple[Any, ...] = (Linear, QuantizationReport, QuantizedLayer, Sequential, conv1d, fuse, linear)
-for _public in (*_PUBLIC, load_quantized, quantize):
+for _public in (*_PUBLIC, experts_forward, load_quantized, quantize):
     _public.__module__ = __name__  # the module in which pickles and graphs of torch.fx find them
 
 

@@ -1,0 +1,153 @@
+"""A layer of experts: the tokens sorted by expert, two grouped products, and the weighted sum of each token.
+
+Nothing here waits for a GPU: how many tokens an expert has is never read on the host. All of it is made of
+differentiable functions, and each sum has a fixed order, so results and gradients are reproducible."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import has_torch_function_variadic
+
+from .. import _errors
+from .._typing import Precision
+from ..table import invariant_choice
+from .dispatch import options_of, overridden
+from .gated import SWIGLU
+from .gather import gathered
+from .grouped import activated
+
+
+class Routes(NamedTuple):
+    """T tokens with k experts each: the pairs of a token and an expert, sorted by expert."""
+
+    rows: Tensor
+    """``(T k,)``: the token of each pair."""
+    offs: Tensor
+    """``(E,)``, int32: where the pairs of each expert end. Pairs of unknown experts lie beyond the last end."""
+    order: Tensor
+    """``(T k, 1)``: the place of each pair among those in the order of the tokens."""
+    places: Tensor
+    """``(T, k)``: where the pairs of each token are."""
+
+
+def routes_of(ids: Tensor, experts: int) -> Routes:
+    """Sorts the pairs of token and expert by expert. ids outside of 0 .. experts - 1 are those of no expert."""
+    flat = ids.flatten()
+    flat = torch.where(flat < 0, experts, flat)
+    ordered, order = flat.sort(stable=True)
+    offs = torch.searchsorted(
+        ordered, torch.arange(experts, device=ids.device, dtype=ordered.dtype), right=True, out_int32=True
+    )
+    places = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=ids.device))
+    return Routes(order // ids.shape[1], offs, order.unsqueeze(1), places.view(ids.shape))
+
+
+def weighted_sum(y: Tensor, weights: Tensor, routes: Routes) -> Tensor:
+    """The sums of ``weights[t, j] * y[places[t, j]]`` over j, in float32 (float64: in float64), rounded once."""
+    picked = gathered(y, routes.places.flatten(), routes.order).unflatten(0, routes.places.shape)
+    wide = torch.float64 if y.dtype == torch.float64 else torch.float32
+    return (picked.to(wide) * weights.to(wide).unsqueeze(-1)).sum(1).to(y.dtype)
+
+
+def moe(
+    x: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    *,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: Precision | None = None,
+    invariant: bool = False,
+) -> Tensor:
+    """A layer of experts, each with ``down @ (silu(gate @ x) * (up @ x))``: the mixture of its k experts for each
+    token.
+
+    Two grouped products, :func:`grouped_mm`; the sum of a token is taken in the order of its experts in ``ids``,
+    in float32 (for float64: in float64), and rounded once. Nothing waits for a GPU. Gradients flow into ``x``,
+    both weights of the experts, and ``weights``; they and the result are the same in every run.
+
+    Args:
+        x: ``(T, H)``, a row for each token; float64, float32, float16 or bfloat16.
+        gate_up: ``(E, 2 I, H)``: for each expert the rows of the gate, then those of up. Any strides.
+        down: ``(E, H, I)``.
+        ids: ``(T, k)``, int64 or int32: the experts of each token. A pair with an id outside of 0 to E - 1 adds
+            nothing, as for an expert on another device.
+        weights: ``(T, k)``, of a floating-point type: the share of each expert.
+        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
+        kernel: the name of one kernel, instead of a level.
+        precision: for float32; see :func:`matmul`.
+        invariant: the bits of a token's result do not depend on the other tokens, nor on their experts; see
+            :func:`matmul`.
+
+    Returns:
+        ``(T, H)``, of the dtype of ``x``.
+
+    Raises:
+        TypeError: an operand is no tensor.
+        NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
+        ValueError: shapes, dtypes or devices do not fit together; unknown ``kernel``, ``level`` or ``precision``.
+        RuntimeError: the requested level or kernel cannot run here.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> x, gate_up, down = torch.randn(5, 16), torch.randn(4, 2 * 24, 16), torch.randn(4, 16, 24)
+        >>> weights, ids = torch.randn(5, 4).softmax(-1).topk(2)
+        >>> fastgemm.moe(x, gate_up, down, ids, weights).shape
+        torch.Size([5, 16])
+    """
+    tensors = x, gate_up, down, ids, weights
+    if has_torch_function_variadic(*tensors):
+        choice = {"level": level, "kernel": kernel, "precision": precision, "invariant": invariant or None}
+        return overridden(moe, tensors, *tensors, **choice)
+    if invariant:
+        level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.moe")
+    try:
+        _check(x, gate_up, down, ids, weights)
+        options = options_of(x, level, kernel, precision, None, None)
+        return mixture(x, gate_up, down, ids, weights, options)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.diagnose(error, "moe", x=x, gate_up=gate_up, down=down, ids=ids, weights=weights)
+        raise
+
+
+def mixture(
+    x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor, options: dict[str, Any]
+) -> Tensor:
+    """The layer, of checked arguments."""
+    routes = routes_of(ids, gate_up.shape[0])
+    hidden = activated(
+        gathered(x, routes.rows, routes.places), gate_up.mT, routes.offs, None, SWIGLU, options
+    )
+    return weighted_sum(activated(hidden, down.mT, routes.offs, None, None, options), weights, routes)
+
+
+def _check(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor) -> None:
+    tensors = {"x": x, "gate_up": gate_up, "down": down, "ids": ids, "weights": weights}
+    if not all(isinstance(t, Tensor) for t in tensors.values()):
+        raise _errors.not_a_tensor(**tensors)
+    for name, dims in {"x": 2, "gate_up": 3, "down": 3, "ids": 2, "weights": 2}.items():
+        if tensors[name].dim() != dims:
+            raise ValueError(
+                f"fastgemm: {name} must have {dims} dimensions, got shape {tuple(tensors[name].shape)}"
+            )
+    experts, hidden, inner = gate_up.shape[0], gate_up.shape[2], down.shape[2]
+    expected = {
+        "x": (x.shape[0], hidden),
+        "gate_up": (experts, 2 * inner, hidden),
+        "down": (experts, hidden, inner),
+    }
+    expected["ids"] = expected["weights"] = (x.shape[0], ids.shape[1])
+    for name, shape in expected.items():
+        if tuple(tensors[name].shape) != shape:
+            raise ValueError(f"fastgemm: {name} has shape {tuple(tensors[name].shape)}, expected {shape}")
+    if ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"fastgemm: ids must be int32 or int64, got {ids.dtype}")
+    if not (x.dtype.is_floating_point and weights.dtype.is_floating_point):
+        raise ValueError(
+            f"fastgemm: x and weights must be of floating-point types, got {x.dtype} and {weights.dtype}"
+        )
