@@ -27,6 +27,16 @@ def products(a: Tensor, b: Tensor, out: Tensor) -> None:
     assert_type(fastgemm.linear(a, b, None, activation="gelu_tanh", residual=out), Tensor)
 
 
+def experts(a: Tensor) -> None:
+    ends = torch.tensor([1, 4], dtype=torch.int32)
+    b = a.expand(2, 4, 4)
+    assert_type(fastgemm.grouped_mm(a, b, ends, bias=a[0], activation="swiglu", invariant=True), Tensor)
+    assert_type(fastgemm.grouped_mm(a, b, ends, rows=torch.arange(4), level=5), Tensor)
+    ids = torch.zeros(4, 1, dtype=torch.int64)
+    assert_type(fastgemm.moe(a, b, a[:, :2].expand(2, 4, 2), ids, a[:, :1], precision="ieee"), Tensor)
+    assert callable(fastgemm.nn.experts_forward)
+
+
 def quantized(a: Tensor) -> None:
     q = fastgemm.quantize_weight(a, "int4", granularity="group", group_size=16, zero_points=True)
     assert_type(q, fastgemm.QuantizedWeight)

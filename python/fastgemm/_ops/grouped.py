@@ -97,7 +97,8 @@ def grouped_mm(
     """
     tensors = a, b, offs, bias, rows
     if has_torch_function_variadic(*tensors):
-        given = {"bias": bias, "activation": activation, "rows": rows, "invariant": invariant or None}
+        given: dict[str, Any] = {"bias": bias, "activation": activation, "rows": rows}
+        given["invariant"] = invariant or None
         given.update(zip(CHOICE, (level, kernel, precision, out_dtype), strict=True))
         return overridden(grouped_mm, tensors, a, b, offs, **given)
     if invariant:

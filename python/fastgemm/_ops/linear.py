@@ -78,8 +78,8 @@ def linear(
     """
     choice = level, kernel, precision, out_dtype
     if activation == SWIGLU:
-        inner = linear(x, weight, bias, invariant=invariant, **dict(zip(CHOICE, choice, strict=True)))
-        return _gated(inner, residual)
+        options: dict[str, Any] = dict(zip(CHOICE, choice, strict=True))
+        return _gated(linear(x, weight, bias, invariant=invariant, **options), residual)
     compiled = compiled_override(weight)
     if compiled or has_torch_function_variadic(x, weight, bias, residual):
         given: dict[str, Any] = {
