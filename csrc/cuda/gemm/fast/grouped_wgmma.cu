@@ -2,9 +2,9 @@
 // their weights. What changes from wgmma_specialized:
 //   - the kernel reads where groups end, and its blocks find their tiles from that
 //     (parts/schedules/groups.cuh);
-//   - groups of rows: tiles are those of C^T, (128 columns of C, 64 to 256 rows of a group), because a group
-//     may have few rows. A tile that reaches into the next group reads rows of it, which are other columns of
-//     wgmma and are not stored;
+//   - groups of rows: tiles are those of C^T, (128 columns of C, up to 256 rows of a group), because a group
+//     may have few rows. A tile with fewer rows loads and multiplies 64, 128 or 192. A tile that reaches into
+//     the next group reads rows of it, which are other columns of wgmma and are not stored;
 //   - groups of k: boxes end where a group ends (parts/sources/ragged.cuh), so that no value of the next
 //     group, which may be NaN, is multiplied;
 //   - a bias is added to the sums in registers.
@@ -21,14 +21,13 @@ namespace {
 // Tiles is what a schedule keeps in shared memory.
 template <int N, class Tiles>
 struct GroupShape {
-  static constexpr bool kMirrors = false;
-  static constexpr int kHeldBoxes = 4;
+  static constexpr bool kMirrors = false, kAddsC = false;
+  static constexpr int kHeldBoxes = N == 256 ? 3 : 4;  // four would leave too few registers
   static constexpr int kM = 128, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;
-  // Boxes of c would go through the ring, two for each consumer warp.
-  static constexpr int kStageBytes = std::max((kM + kN) * 128, 2 * kConsumerWarps * kBoxBytes);
+  static constexpr int kStageBytes = (kM + kN) * 128;
   static constexpr int kStages = (192 << 10) / kStageBytes;
 
   struct Shared {
@@ -114,9 +113,7 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
     const auto producer = [&] {
       using X = typename Source::X;
       using Y = typename Source::Y;
-      using OfRows = StageProducer<S::kStages, S::kStageBytes, X, Y>;
-      using OfK = RaggedProducer<S::kStages, S::kStageBytes, X, Y>;
-      return std::conditional_t<kTransposed, OfRows, OfK>(shared->stage[0], shared->ring, maps.x, maps.y);
+      return GroupProducer<S::kStages, S::kStageBytes, X, Y>(shared->stage[0], shared->ring, maps.x, maps.y);
     };
     return produce<kTransposed>(producer, maps, parts());
   }
@@ -201,7 +198,7 @@ void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context)
   const int64_t most = (ceil_div(g.m, columns) + groups) * arguments.schedule.tiles_m;
   const int blocks = plans::specialized_blocks(most, arguments.schedule.stages / kChunk, multiprocessors());
   Maps maps{};
-  maps.x = x.map(128), maps.y = y.map(columns), maps.batch_x = 1;
+  maps.x = x.map(128), maps.y = y.map(kRowsOfBox), maps.batch_x = 1;
   maps.out = in_boxes ? map_of_result(g, true, groups) : maps.y;
   const auto run = [&]<int N>() {
     using Schedule = RowGroups<GroupShape<N, GroupTiles>, T>;
@@ -210,8 +207,7 @@ void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context)
     else
       launch_groups<Schedule, Major::mn, Major::k>(maps, arguments, g, blocks, copies, context);
   };
-  if (columns == 64) return run.template operator()<64>();
-  columns == 128 ? run.template operator()<128>() : run.template operator()<256>();
+  columns == 64 ? run.template operator()<64>() : run.template operator()<256>();
 }
 
 template <class T>

@@ -11,7 +11,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 // The block tile is (128, N) of C^T: rows of the weight, and rows of x.
 template <int N, int SOURCE_BYTES>
 struct PackedShape {
-  static constexpr bool kLower = false, kMirrors = false;
+  static constexpr bool kLower = false, kMirrors = false, kAddsC = true;
   static constexpr int kHeldBoxes = N == 128 ? 4 : 1;
   static constexpr int kM = 128, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;

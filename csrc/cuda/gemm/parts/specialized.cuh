@@ -21,7 +21,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 // multiprocessors, or whose wide tiles leave many multiprocessors idle in the last wave.
 template <int N>
 struct Shape {
-  static constexpr bool kLower = false, kMirrors = false;
+  static constexpr bool kLower = false, kMirrors = false, kAddsC = true;
   static constexpr int kHeldBoxes = 4;
   static constexpr int kM = plans::kSpecializedM, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
@@ -139,19 +139,21 @@ __device__ __forceinline__ void produce(MakeProducer&& make_producer, const Maps
   auto producer = make_producer();
   schedule.each_part([&](const Part& part, int begin, int end) {
     producer.fill(schedule.origin(maps, part), begin, end, elected);
-    if (!g.adds || !schedule.ends(part)) return;
-    const auto place = schedule.place(part);
-    constexpr int kBoxes = 2 * S::kConsumerWarps;
-    static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
-    FASTGEMM_NO_UNROLL
-    for (int first_box = 0; first_box < S::kN * g.out_bytes / 128; first_box += 2) {
-      producer.fill_next(elected, kBoxes * kBoxBytes, [&](unsigned char* to, Barrier* full) {
-        FASTGEMM_NO_UNROLL
-        for (int i = 0; i < kBoxes; ++i) {
-          const RowsPlace from = place_of_box<transposed>(place, i / 2, first_box + i % 2, g.out_bytes);
-          load_box(to + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
-        }
-      });
+    if constexpr (S::kAddsC) {
+      if (!g.adds || !schedule.ends(part)) return;
+      const auto place = schedule.place(part);
+      constexpr int kBoxes = 2 * S::kConsumerWarps;
+      static_assert(kBoxes * kBoxBytes <= S::kStageBytes);
+      FASTGEMM_NO_UNROLL
+      for (int first_box = 0; first_box < S::kN * g.out_bytes / 128; first_box += 2) {
+        producer.fill_next(elected, kBoxes * kBoxBytes, [&](unsigned char* to, Barrier* full) {
+          FASTGEMM_NO_UNROLL
+          for (int i = 0; i < kBoxes; ++i) {
+            const RowsPlace from = place_of_box<transposed>(place, i / 2, first_box + i % 2, g.out_bytes);
+            load_box(to + i * kBoxBytes, &maps.c, full, from.column, from.row, from.plane);
+          }
+        });
+      }
     }
   });
 }
@@ -164,9 +166,10 @@ __device__ __forceinline__ void finish_tile(typename S::Shared& shared, const Ar
   using Acc = Accumulator<T>;
   // With alpha = 1 no multiplication is needed, which halves the instructions for 16-bit results. For other
   // types it would save nothing, because the values have to be moved between registers anyway.
-  if (Boxes::kPerRegister == 2 && !g.adds && g.alpha == Acc(1))
+  const bool adds = S::kAddsC && g.adds;
+  if (Boxes::kPerRegister == 2 && !adds && g.alpha == Acc(1))
     return boxes.take(sum, tile, [](Acc x) { return x; });
-  if (!g.adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
+  if (!adds) return boxes.take(sum, tile, [&](Acc x) { return g.alpha * x; });
   const auto next_two = [&] {
     wait_phase(&shared.ring.full[at.stage], at.phase);
     return shared.stage[at.stage] + warp * 2 * kBoxBytes;

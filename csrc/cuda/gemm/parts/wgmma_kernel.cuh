@@ -103,6 +103,20 @@ __device__ __forceinline__ void produce_parts(Shared& shared, const Source& sour
   if (requested <= Shared::kStages) meet<Shared>();
 }
 
+// Calls body with the sums of a part. A schedule whose tiles may be narrow has columns_of(part), a multiple
+// of 64; then these are the first sums alone, and shorter instructions multiply them.
+template <class Schedule, class Acc, int R, class Body>
+__device__ __forceinline__ void with_sums_of(const Schedule& schedule, const Part& part, Acc (&sum)[R],
+                                             Body&& body) {
+  if constexpr (R == 128 && requires { schedule.columns_of(part); }) {
+    const int columns = schedule.columns_of(part);
+    if (columns <= 64) return body(reinterpret_cast<Acc(&)[32]>(sum));
+    if (columns <= 128) return body(reinterpret_cast<Acc(&)[64]>(sum));
+    if (columns <= 192) return body(reinterpret_cast<Acc(&)[96]>(sum));
+  }
+  body(sum);
+}
+
 // A thread has SUMS sums of a tile: (64, 2 * SUMS) for each warpgroup, 16 rows for each warp. A part has at
 // least FIRST stages; meanwhile(i) runs between the products of the first of them.
 template <class Source, int SUMS, int FIRST, class Consumer, class Schedule, class Meanwhile, class Store>
@@ -110,12 +124,14 @@ __device__ __forceinline__ void multiply_parts(Consumer& consumer, const Schedul
                                                Meanwhile&& meanwhile, Store&& store) {
   typename Source::Sum sum[SUMS];
   schedule.each_part([&](const Part& part, int begin, int end) {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < FIRST; ++i) consumer.multiply(sum, i > 0, [&] { meanwhile(i); });
-    FASTGEMM_NO_UNROLL
-    for (int left = end - begin - FIRST; left > 0; --left)
-      consumer.multiply(sum, FIRST > 0 || left < end - begin, [] {});
-    consumer.finish(sum);
+    with_sums_of(schedule, part, sum, [&](auto& sums) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < FIRST; ++i) consumer.multiply(sums, i > 0, [&] { meanwhile(i); });
+      FASTGEMM_NO_UNROLL
+      for (int left = end - begin - FIRST; left > 0; --left)
+        consumer.multiply(sums, FIRST > 0 || left < end - begin, [] {});
+      consumer.finish(sums);
+    });
     store(sum, part);
   });
 }

@@ -250,7 +250,7 @@ inline int specialized_stages(int64_t k, int element_bytes) {
 inline constexpr int kMostGroups = 512;
 inline int group_columns(int64_t rows, int64_t groups) {
   const int64_t mean = rows / std::max<int64_t>(groups, 1);
-  return mean <= 48 ? 64 : mean <= 160 ? 128 : 256;
+  return mean <= 48 ? 64 : 256;
 }
 inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors) {
   return int(std::min<int64_t>(processors, tiles * chunks));

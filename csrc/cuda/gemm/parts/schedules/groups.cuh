@@ -58,6 +58,41 @@ struct GroupTiles {
 
 struct NoTiles {};
 
+// Where the stages of a tile begin; load() asks for one of them, of bytes() bytes. Groups of rows: X from row
+// `x` of the matrix of a group, Y `boxes` boxes of rows from row `y` on.
+inline constexpr int kRowsOfBox = 64;
+struct RowsOrigin {
+  int x, group, y, boxes;
+
+  template <class X, class Y>
+  __device__ __forceinline__ int bytes() const {
+    return X::kBytes + boxes * (kRowsOfBox * 128);
+  }
+  template <class X, class Y>
+  __device__ __forceinline__ void load(unsigned char* to, const TensorMap* of_x, const TensorMap* of_y,
+                                       Barrier* full, int step) const {
+    X::load(to, of_x, full, x, step * X::kK, group);
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < boxes; ++i)
+      load_box(to + X::kBytes + i * (kRowsOfBox * 128), of_y, full, step * Y::kK, y + i * kRowsOfBox, 0);
+  }
+};
+// Groups of k: both operands from value `k` on, which is a coordinate of ragged boxes.
+struct KOrigin {
+  int x, y, k, plane;
+
+  template <class X, class Y>
+  __device__ __forceinline__ int bytes() const {
+    return X::kBytes + Y::kBytes;
+  }
+  template <class X, class Y>
+  __device__ __forceinline__ void load(unsigned char* to, const TensorMap* of_x, const TensorMap* of_y,
+                                       Barrier* full, int step) const {
+    X::load(to, of_x, full, x, k + step * X::kK, plane);
+    Y::load(to + X::kBytes, of_y, full, y, k + step * Y::kK, plane);
+  }
+};
+
 // Tiles are those of C^T: X are the columns of C (the weights of a group), Y are rows of C.
 template <class S_, class T>
 struct RowGroups {
@@ -112,9 +147,15 @@ struct RowGroups {
                               tiles.first[group + 1] - first);
     return {group, place.row * S::kM, place.column * S::kN};
   }
-  __device__ __forceinline__ StageOrigin origin(const BoxMaps&, const Part& part) const {
+  __device__ __forceinline__ RowsOrigin origin(const BoxMaps&, const Part& part) const {
     const GroupPlace at = within_group(part.tile);
-    return {at.row, g.range(at.batch).begin + at.column, at.batch, 0};
+    const GroupRange range = g.range(at.batch);
+    return {at.row, at.batch, range.begin + at.column, columns_at(at, range) / kRowsOfBox};
+  }
+  // The rows of the group in a tile, rounded up to whole boxes.
+  __device__ __forceinline__ int columns_of(const Part& part) const {
+    const GroupPlace at = within_group(part.tile);
+    return columns_at(at, g.range(at.batch));
   }
   __device__ __forceinline__ GroupPlace stored_at(int tile) const {
     const GroupPlace at = within_group(tile);
@@ -130,6 +171,10 @@ struct RowGroups {
   }
 
  private:
+  __device__ __forceinline__ static int columns_at(const GroupPlace& at, const GroupRange& range) {
+    const int rows = min(range.size() - at.column, S::kN);
+    return (rows + kRowsOfBox - 1) / kRowsOfBox * kRowsOfBox;
+  }
   // As plan_stream_k() (predict/plans.h): the tiles of the last wave are shared where that pays.
   __device__ __forceinline__ static StreamK share_tiles(int64_t tiles, int steps, const Sharing& sharing) {
     const int blocks = int(gridDim.x);
@@ -139,11 +184,6 @@ struct RowGroups {
     const int64_t whole = pays ? tiles - left : tiles, shared = (tiles - whole) * steps;
     return {int(whole), steps, shared / blocks, int(shared % blocks)};
   }
-};
-
-// Where a stage of a group of k begins: `k` is the coordinate of its first value.
-struct GroupOrigin {
-  int x, y, k, plane;
 };
 
 template <class S_, class T>
@@ -173,7 +213,7 @@ struct KGroups {
     const TilePlace<16> place(tile, g.schedule.tiles_m, g.schedule.tiles_n);
     return {place.batch, place.row * S::kM, place.column * S::kN};
   }
-  __device__ __forceinline__ GroupOrigin origin(const BoxMaps&, const Part& part) const {
+  __device__ __forceinline__ KOrigin origin(const BoxMaps&, const Part& part) const {
     const GroupPlace at = stored_at(part.tile);
     const GroupRange range = g.range(at.batch);
     return {at.row, at.column, box_row(range, g.size, 0), box_plane(range)};
@@ -182,26 +222,22 @@ struct KGroups {
   __device__ __forceinline__ const ResultRows& rows(int) const { return g.rows; }
 };
 
-// As StageProducer (main_loop.cuh), for groups of k.
+// As StageProducer (main_loop.cuh), for tiles that know how to load their stages.
 template <int STAGES, int STAGE_BYTES, class X, class Y>
-class RaggedProducer {
+class GroupProducer {
  public:
-  __device__ __forceinline__ RaggedProducer(unsigned char* stages, RingBarriers<STAGES>& ring,
-                                            const TensorMap& x, const TensorMap& y)
+  __device__ __forceinline__ GroupProducer(unsigned char* stages, RingBarriers<STAGES>& ring,
+                                           const TensorMap& x, const TensorMap& y)
       : stages_(stages), ring_(ring), x_(x), y_(y) {}
 
-  __device__ __forceinline__ void fill(const GroupOrigin& from, int begin, int end, bool elected) {
+  template <class Origin>
+  __device__ __forceinline__ void fill(const Origin& from, int begin, int end, bool elected) {
+    const int bytes = from.template bytes<X, Y>();
     FASTGEMM_NO_UNROLL
     for (int step = begin; step < end; ++step)
-      fill_next(elected, X::kBytes + Y::kBytes, [&](unsigned char* to, Barrier* full) {
-        X::load(to, &x_, full, from.x, from.k + step * X::kK, from.plane);
-        Y::load(to + X::kBytes, &y_, full, from.y, from.k + step * Y::kK, from.plane);
+      ring_.fill(at_, elected, bytes, [&](int stage, Barrier* full) {
+        from.template load<X, Y>(stages_ + stage * STAGE_BYTES, &x_, &y_, full, step);
       });
-  }
-  template <class Load>
-  __device__ __forceinline__ void fill_next(bool elected, int bytes, Load&& load) {
-    ring_.fill(at_, elected, bytes,
-               [&](int stage, Barrier* full) { load(stages_ + stage * STAGE_BYTES, full); });
   }
 
  private:
