@@ -1,4 +1,4 @@
-"""Sharded operands: how gemm, linear, transpose and add run on DTensors.
+"""Sharded operands: how gemm, linear, grouped_mm, transpose and add run on DTensors.
 
 A ``torch.distributed.tensor.DTensor`` is a tensor that is distributed over a mesh of devices. The rules below
 tell torch for which placements an op needs no communication, and the placement of the result. torch moves
@@ -61,6 +61,7 @@ def register() -> None:
     rules = {
         _gemm_rules: [ops._matmul.default, ops._gemm.default, ops.gemm.default],
         _linear_rules: [ops._fused_linear.default, ops.linear.default],
+        _grouped_rules: [ops._grouped_mm.default, ops.grouped_mm.default],
         _transpose_rules: [ops._transpose.default, ops.transpose.default],
         _add_rules: [ops._add.default, ops.add.default],
         _add_in_place_rules: [ops.add_.default],
@@ -189,6 +190,48 @@ def _linear_rules(
     yield rule(Shard(last), Replicate(), Shard(0), Shard(0))
     if activation is None and _may_be_partial(x):
         yield rule(Partial(), Shard(last), Shard(1), Partial())
+
+
+def _grouped_rules(
+    a: DTensorSpec,
+    b: DTensorSpec,
+    offs: DTensorSpec | None = None,
+    bias: DTensorSpec | None = None,
+    *,
+    activation: str | None = None,
+    level: int | None = None,
+    impl: str | None = None,
+    invariant: bool = False,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Iterator[Rule]:
+    """Products of groups, of which every device has the ends: a dimension that they divide is not sharded. Nor is
+    the dimension of the groups, because a group begins where the one before it ends, which may be elsewhere."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    grouped = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}.get((a.ndim, b.ndim), "")
+    m, n = (0, 1) if grouped in ("m", "n") else (1, 2)
+
+    def rule(result: Placement, of_a: Placement, of_b: Placement, of_bias: Placement) -> Rule:
+        last = ([] if offs is None else [Replicate()]) + ([] if bias is None else [of_bias])
+        return [result], [of_a, of_b, *last]
+
+    yield rule(Replicate(), Replicate(), Replicate(), Replicate())
+    if not grouped:
+        yield rule(Shard(0), Shard(0), Shard(0), Shard(0) if bias and bias.ndim == 2 else Replicate())
+    if grouped != "m":
+        yield rule(Shard(m), Shard(a.ndim - 2), Replicate(), Replicate())
+    if grouped != "n":
+        yield rule(Shard(n), Replicate(), Shard(b.ndim - 1), Shard(bias.ndim - 1 if bias else 0))
+    if activation is not None or (bias is not None and not _may_be_partial(bias)):
+        return
+    if grouped != "k":
+        yield rule(Partial(), Shard(a.ndim - 1), Shard(b.ndim - 2), Partial())
+    for pending in map(Partial, _LINEAR):
+        if _may_be_partial(a):
+            yield rule(pending, pending, Replicate(), pending)
+        if _may_be_partial(b):
+            yield rule(pending, Replicate(), pending, pending)
 
 
 def _transpose_rules(a: DTensorSpec, *, level: int | None = None, impl: str | None = None) -> Iterator[Rule]:

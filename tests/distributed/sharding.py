@@ -173,6 +173,36 @@ def check_linear(
         torch.testing.assert_close(mine.grad.full_tensor().cpu(), value.grad)
 
 
+def check_grouped(
+    case: str, shapes: Sequence[Sequence[int]], ends: Sequence[int] | None, activation: str | None = None
+) -> None:
+    """Case and shapes are for a, b and bias, which may be missing; every device has the ends of the groups.
+    Gradients are checked, too."""
+    on, (names, result, moves) = mesh_of(2), parsed(case)
+    values = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    placed = [
+        place(value.detach(), on, where).requires_grad_()
+        for value, where in zip(values, names[: len(shapes)], strict=True)
+    ]
+    offs = None if ends is None else torch.tensor(ends, dtype=torch.int32)
+
+    def call(ends: Tensor | None, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+        return fastgemm.grouped_mm(a, b, ends, bias=bias, activation=activation)
+
+    expected = call(offs, *values)
+    placed_ends = None if offs is None else place(offs, on, "R")
+    with torch.no_grad():
+        got = run(lambda: call(placed_ends, *placed), moves)
+    if result is not None:
+        assert list(got.placements) == placements(result), got.placements
+    torch.testing.assert_close(got.full_tensor().cpu(), expected.detach())
+    seed = torch.randn_like(expected)
+    expected.backward(seed)
+    call(placed_ends, *placed).redistribute(on, placements("R")).backward(place(seed, on, "R"))
+    for mine, value in zip(placed, values, strict=True):
+        torch.testing.assert_close(mine.grad.full_tensor().cpu(), value.grad)
+
+
 def check_sequences(shapes: Sequence[Sequence[int]]) -> None:
     """x has three dimensions. The op that torch.compile sees takes it, and the function flattens it to rows."""
     of_op = torch.ops.fastgemm.linear.default

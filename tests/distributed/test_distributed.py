@@ -107,6 +107,36 @@ def test_layers_with_an_epilogue(ranks, case, activation):
     ranks.run(check_all, "check_linear", [(case, shapes[:n], {"activation": activation}) for n in (2, 3, 4)])
 
 
+GROUPED = {  # shapes of a, b and bias, and the ends of three groups
+    "rows": (((M, K), (3, K, N), (3, N)), (2, 2, 6)),
+    "columns": (((3, M, K), (K, N), (N,)), (1, 4, 4)),
+    "k": (((M, K), (K, N), (3, N)), (2, 2, 10)),
+    "batch": (((3, M, K), (3, K, N), (3, N)), None),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "activation"),
+    [
+        ("rows", "R, S2, S1 -> S1", "silu"),
+        ("rows", "S1, S1, P -> P", None),
+        ("rows", "S1, S1, P => ?", "relu"),
+        ("rows", "S0, R, R => ?", None),
+        ("columns", "S1, R, R -> S0", "relu"),
+        ("columns", "S2, S0, P -> P", None),
+        ("k", "S0, R, R -> S1", None),
+        ("k", "R, S1, S1 -> S2", "gelu"),
+        ("k", "P, R, P -> P", None),
+        ("batch", "S0, S0, S0 -> S0", "gelu"),
+        ("batch", "S2, S1, P -> P", None),
+    ],
+)
+def test_groups(ranks, kind, case, activation):
+    shapes, ends = GROUPED[kind]
+    options = {"ends": ends, "activation": activation}
+    ranks.run(check_all, "check_grouped", [(case, shapes[:n], options) for n in (2, 3)])
+
+
 def test_layers_of_sequences(ranks):
     ranks.run(sharding.check_sequences, [(2, M, K), (N, K), (N,)])
 

@@ -26,6 +26,8 @@ M, K = 7, 11
         ("_gemm_rules", "_gemm"),
         ("_linear_rules", "linear"),
         ("_linear_rules", "_fused_linear"),
+        ("_grouped_rules", "grouped_mm"),
+        ("_grouped_rules", "_grouped_mm"),
         ("_transpose_rules", "transpose"),
         ("_transpose_rules", "_transpose"),
         ("_add_rules", "add"),

@@ -35,8 +35,7 @@ class Routes(NamedTuple):
 
 def routes_of(ids: Tensor, experts: int) -> Routes:
     """Sorts the pairs of token and expert by expert. ids outside of 0 .. experts - 1 are those of no expert."""
-    flat = ids.flatten()
-    flat = torch.where(flat < 0, experts, flat)
+    flat = ids.flatten() & torch.iinfo(ids.dtype).max  # a negative id becomes a large one
     ordered, order = flat.sort(stable=True)
     offs = torch.searchsorted(
         ordered, torch.arange(experts, device=ids.device, dtype=ordered.dtype), right=True, out_int32=True
@@ -49,7 +48,7 @@ def weighted_sum(y: Tensor, weights: Tensor, routes: Routes) -> Tensor:
     """The sums of ``weights[t, j] * y[places[t, j]]`` over j, in float32 (float64: in float64), rounded once."""
     picked = gathered(y, routes.places.flatten(), routes.order).unflatten(0, routes.places.shape)
     wide = torch.float64 if y.dtype == torch.float64 else torch.float32
-    return (picked.to(wide) * weights.to(wide).unsqueeze(-1)).sum(1).to(y.dtype)
+    return (picked * weights.to(wide).unsqueeze(-1)).sum(1).to(y.dtype)  # the product is wide, too
 
 
 def moe(
