@@ -237,6 +237,8 @@ bool is_on_cpu(const View& v) { return v.device_type == aoti_torch_device_type_c
 
 void compute(GroupedCall& call) {
   if (call.by == GroupedBy::none) return multiply_batch(call);
+  if (!is_on_cpu(call.a.view) && is_complex(call.a.view.dtype))
+    throw CannotRun("groups of complex numbers are multiplied on a CPU only");
   OperandCopy copy_a, copy_b;
   call.a = with_unit_stride(call.a, copy_a), call.b = with_unit_stride(call.b, copy_b);
   is_on_cpu(call.a.view) ? multiply_groups_on_cpu(call) : multiply_groups_on_gpu(call);

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ._models.load import load_quantized
 from ._models.quantize import QuantizationReport, QuantizedLayer, quantize
-from ._nn.experts import experts_forward
+from ._nn.experts import are_experts, convert_experts, experts_forward, revert_experts
+from ._nn.experts import register_on_import as _register_experts
 from ._nn.fuse import Model, Sequential, fuse
 from ._nn.layers import CHOICE, Linear, choose, take_apart
 from ._nn.linear import conv1d, linear
@@ -94,7 +95,8 @@ def convert(
     **unknown: NoReturn,
 ) -> Model:
     """Turns each ``torch.nn.Linear`` of a module tree into a :class:`Linear`, in place; and each ``Conv1D`` of
-    transformers (as in GPT-2) into a subclass whose product fastgemm computes.
+    transformers (as in GPT-2) into a subclass whose product fastgemm computes. Layers of experts of transformers
+    (5.0 and later) run by :func:`experts_forward`.
 
     The layers stay the same objects: parameters (shared ones, too), hooks, buffers and an optimizer's references
     remain valid. Some layers are not converted: those whose ``forward`` was replaced on the instance (accelerate
@@ -127,6 +129,9 @@ def convert(
     check_product_choice(level, kernel, precision, "fastgemm.nn.convert")
     notes = Notes("convert")
     for name, layer in module.named_modules():
+        if are_experts(layer) and only(name, layer):
+            convert_experts(layer)
+            choose(layer, level, kernel, precision)
         own = _own_class(layer)
         if own is None or not only(name, layer):
             continue
@@ -159,8 +164,9 @@ def _same_name(a: type, b: type) -> bool:
 
 
 def revert(module: torch.nn.Module) -> torch.nn.Module:
-    """Turns each :class:`Linear` of a module tree into a ``torch.nn.Linear``, each ``Conv1D`` into that of
-    transformers and each :class:`Sequential` into torch's, in place: undoes :func:`convert` and :func:`fuse`.
+    """Turns each :class:`Linear` of a module tree into a ``torch.nn.Linear``, each ``Conv1D`` and layer of experts
+    into that of transformers and each :class:`Sequential` into torch's, in place: undoes :func:`convert` and
+    :func:`fuse`.
 
     It is for tools that look layers up by their exact type, such as ``torch.ao.quantization``, and for processes
     without fastgemm. The layers stay the same objects here, too. One that was made with an ``activation`` becomes
@@ -181,6 +187,9 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
     check_module("revert", module)
     notes = Notes("revert")
     for name, part in list(module.named_modules()):
+        if revert_experts(part):
+            for attribute in CHOICE:
+                part.__dict__.pop(attribute, None)
         own = next((base for base in type(part).__mro__ if base.__module__ == __name__), None)
         if own is None:
             continue
@@ -195,3 +204,6 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
                 part.__dict__.pop(attribute, None)
     notes.say()
     return module
+
+
+_register_experts()

@@ -239,7 +239,9 @@ def check_choice(
         return
     kind = device.type if device.type in ("cpu", "cuda") else None
     rows = _rows_of_choice(op, kind, level, kernel)
-    if any(row.takes(dtype, code, groups) and _multiplies_so(row, dtype, precision or "ieee") for row in rows):
+    if any(
+        row.takes(dtype, code, groups) and _multiplies_so(row, dtype, precision or "ieee") for row in rows
+    ):
         return
     asked = f"level {level}" if kernel is None else f"kernel {kernel!r}"
     raise RuntimeError(

@@ -36,7 +36,9 @@ ROWS = [
 SIZES = (3, 0, 0, 65, 130, 1, 0, 20)
 REST = 9
 
-every_row = pytest.mark.parametrize(("kernel", "dtype"), ROWS, ids=lambda x: x if isinstance(x, str) else name_of(x))
+every_row = pytest.mark.parametrize(
+    ("kernel", "dtype"), ROWS, ids=lambda x: x if isinstance(x, str) else name_of(x)
+)
 
 
 def grouped(a, b, offs=None, bias=None, **options):
@@ -104,7 +106,11 @@ def test_edges(kernel):
     random.seed(kernel)
     torch.manual_seed(1)
     for _ in range(4 if not ON_GPU else 40):
-        groups, n, k = random.choice((1, 2, 40)), random.choice((1, 7, 64, 129)), random.choice((1, 9, 64, 200))
+        groups, n, k = (
+            random.choice((1, 2, 40)),
+            random.choice((1, 7, 64, 129)),
+            random.choice((1, 9, 64, 200)),
+        )
         sizes = [random.choice((0, 0, 1, 2, 5, 30)) for _ in range(groups)]
         whole = random_tensor(sum(sizes) + 2, k + 3, dtype=BF16)
         a, b = whole[1:, 2 : 2 + k], random_tensor(groups, k, n + 1, dtype=BF16)[..., 1:]

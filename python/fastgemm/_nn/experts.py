@@ -1,8 +1,9 @@
-"""The experts of models of the transformers library (5.0 and later), as an implementation that its configs can
+"""The experts of models of the transformers library (5.0 and later), by an implementation that its configs can
 name."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -12,12 +13,19 @@ from .._ops.dispatch import options_of
 from .._ops.gather import gathered
 from .._ops.grouped import activated
 from .._ops.moe import mixture, routes_of, weighted_sum
+from .._tracing.import_hooks import call_after_import
+
+NAME = "fastgemm"
+"""The value of ``experts_implementation``."""
+_INTERFACE = "transformers.integrations.moe"
+_BEFORE = "_config_before_fastgemm"
 
 
 def experts_forward(
     experts: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor
 ) -> Tensor:
-    """The forward pass of a layer of experts of the transformers library, for its ``ExpertsInterface``.
+    """The forward pass of a layer of experts of the transformers library, which knows it by the name of
+    ``experts_implementation="fastgemm"`` once fastgemm is imported.
 
     Experts with a gate by silu and without a bias are one :func:`fastgemm.moe`; for all others the two products
     are grouped, with their biases, and the module's own functions are called between and after them.
@@ -36,16 +44,16 @@ def experts_forward(
         AttributeError: ``experts`` is another module.
 
     Examples:
-        >>> from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS  # doctest: +SKIP
-        >>> ALL_EXPERTS_FUNCTIONS.register("fastgemm", fastgemm.nn.experts_forward)  # doctest: +SKIP
-        >>> model.set_experts_implementation("fastgemm")  # doctest: +SKIP
+        >>> import fastgemm, transformers  # doctest: +SKIP
+        >>> model.set_experts_implementation("fastgemm")  # or an argument of from_pretrained  # doctest: +SKIP
     """
     first = experts.gate_up_proj if experts.has_gate else experts.up_proj
     last = experts.down_proj
     if experts.is_transposed:
         first, last = first.mT, last.mT
     x = hidden_states.to(first.dtype)
-    options = options_of(x, None, None, None, None, None)
+    choice = (getattr(experts, name, None) for name in ("level", "kernel", "precision"))
+    options = options_of(x, *choice, None, None)
     if _is_swiglu(experts):
         return mixture(x, first, last, top_k_index, top_k_weights, options).to(hidden_states.dtype)
     name = "gate_up_proj_bias" if experts.has_gate else "up_proj_bias"
@@ -74,3 +82,40 @@ def _is_swiglu(experts: Any) -> bool:
         and not experts.has_bias
         and not experts.has_post_expert_norm
     )
+
+
+def register_on_import() -> None:
+    """Tells transformers the name of this implementation, now or when the library is imported."""
+    call_after_import(_INTERFACE, _register)
+
+
+def _register() -> None:
+    import sys
+
+    interface = getattr(sys.modules[_INTERFACE], "ALL_EXPERTS_FUNCTIONS", None)
+    if interface is not None:
+        interface.register(NAME, experts_forward)
+
+
+def are_experts(module: torch.nn.Module) -> bool:
+    """Whether a module is a layer of experts whose config names the implementation."""
+    config = getattr(module, "config", None)
+    return hasattr(type(module), "_apply_gate") and hasattr(config, "_experts_implementation")
+
+
+def convert_experts(module: Any) -> None:
+    """Gives a layer a copy of its config that names this implementation. The model's own config still names the
+    one of other layers."""
+    if _BEFORE in module.__dict__:
+        return
+    module.__dict__[_BEFORE] = module.config
+    module.config = copy.copy(module.config)
+    module.config._experts_implementation = {"": NAME}  # without the configs inside of it
+
+
+def revert_experts(module: Any) -> bool:
+    """Undoes :func:`convert_experts`; whether it had been called."""
+    if _BEFORE not in module.__dict__:
+        return False
+    module.config = module.__dict__.pop(_BEFORE)
+    return True
