@@ -43,6 +43,8 @@ inline const char* beyond_packed_wgmma(const GemmProblem& p) {
   const bool small = !p.packed.by_rows(p.k) && p.packed.group_k < packed::kColumns / 2;
   if (p.packed.code == Code::nf4 && (p.packed.zero == Zero::added || small))
     return "numbers of nf4 with added zeros, or in groups of less than 64 columns, would be rounded twice";
+  if (p.packed.zero == Zero::subtracted && p.packed.code != Code::int4 && p.packed.code != Code::int8)
+    return "it subtracts zeros from integer codes only";
   const double stages = double((p.n + 63) / 64) * double((p.k + 127) / 128) * 4;
   if (stages >= 1 << 30) return "it counts the units in 32 bits";
   return reinterpret_cast<uintptr_t>(p.b.data) % 16 != 0 ? "the codes do not begin at a multiple of 16 bytes"

@@ -85,19 +85,14 @@ struct UnitPlan {
 
   UnitPlan(const Gemm<T>& gemm, const GemmProblem& p, Context& context) {
     UnitGemm<T>& g = arguments;
-    const PackedWeight& w = p.packed;
-    g.gemm = gemm;
-    g.units = static_cast<const unsigned char*>(p.b.data), g.weight = w, g.scales = UnitScales(w, p.k);
-    g.scaled = scaled_of(w, p.k, S::kN);
-    g.in_pairs = g.scales.template paired<T>(w.code);
-    g.n = int(p.n), g.unit_bytes = packed::unit_bytes(w, p.k);
-    g.row_units = int(packed::blocks(p.n, packed::kRows));
-    g.column_units = int(packed::blocks(p.k, packed::kColumns));
+    static_cast<WeightUnits&>(g) = WeightUnits(p, T{});
+    g.gemm = gemm, g.scaled = scaled_of(p.packed, p.k, S::kN);
     g.x_rows = int(std::min<int64_t>(S::kN, ceil_div(gemm.m, 8) * 8));
     g.tiles_down = int(ceil_div(g.row_units, S::kRowUnits)), g.tiles_across = int(ceil_div(gemm.m, S::kN));
     g.unit_pitch = int(ceil_div(g.unit_bytes, 128)) * 128;
     g.stage_bytes = int(ceil_div(S::kXBytes + S::kWarpgroups * g.unit_pitch, 1024)) * 1024;
-    g.stages = std::min(S::kMostStages, (S::kSharedBytes - S::kStagesAt) / g.stage_bytes);
+    const int stage_memory = S::kSharedBytes - S::kStagesAt - S::table_bytes(g.weight.code);
+    g.stages = std::min(S::kMostStages, stage_memory / g.stage_bytes);
     g.vectors = result_vectors(gemm.result), g.epilogue = p.epilogue;
     divide(context);
   }
@@ -167,9 +162,14 @@ void gemm_units(const Gemm<T>& g, const GemmProblem& p, Context& context) {
   if (g.m <= 16) return launch_tiles<PackedTile16>(g, p, x, context);
   // With 8-bit codes tiles of 32 rows of x take longer than those of 64, whose units read the same x.
   if (g.m <= 32 && bits_of(p.packed.code) == 4) return launch_tiles<PackedTile32>(g, p, x, context);
-  const bool sums = p.packed.code == Code::nf4 && !p.packed.by_rows(p.k);  // more than 64 have no room
-  g.m <= 64 || sums ? launch_tiles<PackedTile64>(g, p, x, context)
-                    : launch_tiles<PackedTile128>(g, p, x, context);
+  // Tiles of 128 rows have no registers for sums of nf4, and for e2m1 with scales of other types.
+  const PackedWeight& w = p.packed;
+  const bool narrow = w.code == Code::nf4    ? !w.by_rows(p.k)
+                      : w.code == Code::e2m1 ? scaled_of(w, p.k, 128) == Scaled::weights &&
+                                                   !UnitScales(w, p.k).template paired<T>(w.code)
+                                             : false;
+  g.m <= 64 || narrow ? launch_tiles<PackedTile64>(g, p, x, context)
+                      : launch_tiles<PackedTile128>(g, p, x, context);
 }
 
 }  // namespace

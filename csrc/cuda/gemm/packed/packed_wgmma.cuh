@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #if FASTGEMM_SM90A
   FASTGEMM_DYNAMIC_SHARED(unsigned char, memory);
   auto& shared = *reinterpret_cast<typename S::Shared*>(memory);
-  unsigned char* const stages = memory + S::kStagesAt;
+  unsigned char* const table = memory + S::kStagesAt;
+  unsigned char* const stages = table + S::table_bytes(code);
   const int warp = warp_index();
   launch_dependents();
   if (warp >= S::kConsumerThreads / 32) {
@@ -85,15 +86,15 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     return produce_units<S>(shared, stages, x, g);
   }
   claim_registers<112>();
+  if constexpr (code == Code::nf4) NormalFloatTable::fill<T>(table);
   clear_rows<S>(stages, g);
   named_barrier(1, S::kConsumerThreads + 32);
   const int warpgroup = warp / 4;
-  UnitConsumer<S, T, code, scaled> consumer(shared, stages, g, warpgroup);
+  UnitConsumer<S, T, code, scaled> consumer(shared, table, stages, g, warpgroup);
   g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
     const PackedPlace<S> place(part.tile, g);
-    const int row =
-        (place.row_unit + warpgroup / S::kAlongK) * packed::kRows + warp % 4 * 16 + int(threadIdx.x) % 32 / 4;
     float sum[S::kN / 2];
+    const int row = (place.row_unit + warpgroup / S::kAlongK) * packed::kRows;
     consumer.multiply(sum, row, part.first, part.end);
     store_sums<S>(shared, g, sum, part, warpgroup);
   });
@@ -110,10 +111,12 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
   if constexpr (S::kN <= 64) {
     if (g.scaled == Scaled::units) return run.template operator()<Scaled::units>();
   }
-  if constexpr (code != Code::nf4)
-    run.template operator()<Scaled::weights>();
-  else if constexpr (S::kN <= 64)
+  if constexpr (code == Code::nf4 && S::kN <= 64)
     run.template operator()<Scaled::halves>();
+  else if constexpr (code == Code::e2m1 && S::kN > 64)
+    run.template operator()<Scaled::pairs>();
+  else if constexpr (code != Code::nf4)
+    run.template operator()<Scaled::weights>();
 }
 
 #define FASTGEMM_PACKED_INSTANCE(keyword, code, S, T)                                     \

@@ -4,7 +4,7 @@
 //   stage    S::kAlongK tiles of x, (kN, 128) each | four units of the weight
 #pragma once
 
-#include "cuda/gemm/packed/unit_scales.cuh"
+#include "cuda/gemm/packed/unit_fragments.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/schedules/shares.cuh"
 #include "cuda/gemm/parts/stores/vector_store.cuh"
@@ -31,25 +31,15 @@ struct PackedTile {
     alignas(16) float sums[kWarpgroups][kPass * kPitch];
   };
   static constexpr int kSharedBytes = 220 << 10, kStagesAt = int(sizeof(Shared) + 1023) / 1024 * 1024;
+  FASTGEMM_ANYWHERE static constexpr int table_bytes(Code code) {
+    return code == Code::nf4 ? NormalFloatTable::kBytes : 0;
+  }
   static constexpr int kMostStageBytes = (kSharedBytes - kStagesAt) / 2;
   static_assert(kXBytes + kWarpgroups * 14 * 1024 <= kMostStageBytes, "two stages at least");
 };
 
-// Where the scales are applied:
-//   rows      at the end: they serve whole rows
-//   units     to the float32 sums of a unit, of which a group has one or more
-//   halves    to the float32 sums of half a unit: nf4, whose numbers are rounded and would be again
-//   weights   to the weights before they are multiplied, rounded to the type of x; zeros may be added
-enum class Scaled { rows, units, halves, weights };
-
-struct UnitArguments {
-  const unsigned char* units;
-  PackedWeight weight;
-  UnitScales scales;
+struct UnitArguments : WeightUnits {
   Scaled scaled;
-  bool in_pairs;  // with Scaled::weights: scales and added zeros have the type of x, or one of 8 bits
-                  // (UnitScales::pair)
-  int n, unit_bytes, row_units, column_units;
   int x_rows;                    // in a box
   int tiles_down, tiles_across;  // along the rows of the weight and of x
   int unit_pitch, stage_bytes, stages;

@@ -14,65 +14,7 @@ struct RowPair {
   float first, second;
 };
 
-// How the bits of a scale become a float32, without a branch: packed::scale_at() is the definition. Sign and
-// magnitude move to their places; a factor corrects the bias of the exponent, and so subnormal numbers, too.
-struct ScaleBits {
-  int log_bytes;
-  uint32_t magnitude, sign;  // masks
-  int shift, sign_shift;
-  float factor;
-  uint32_t special, special_bits;  // from this magnitude on: infinite or NaN, by these bits
-  uint32_t least;                  // the bits of the smallest number
-
-  ScaleBits() = default;
-  __host__ __device__ explicit ScaleBits(ScaleType type) {
-    constexpr uint32_t kNone = 0xffffffffu, kInfinite = 0x7f800000, kNaN = 0x7fc00000;
-    switch (type) {
-      case ScaleType::bf16:
-        *this = {1, 0x7fff, 0x8000, 16, 16, 1.0f, kNone, 0, 0};
-        break;
-      case ScaleType::f16:
-        *this = {1, 0x7fff, 0x8000, 13, 16, 0x1p112f, 0x7c00, kInfinite, 0};
-        break;
-      case ScaleType::e8m0:
-        *this = {0, 0xff, 0, 23, 0, 1.0f, 0xff, kNaN, 1u << 22};  // 0 is 2^-127
-        break;
-      case ScaleType::e4m3:
-        *this = {0, 0x7f, 0x80, 20, 24, 0x1p120f, 0x7f, kNaN, 0};
-        break;
-      default:
-        *this = {2, 0x7fffffff, 0x80000000u, 0, 0, 1.0f, kNone, 0, 0};
-    }
-  }
-
- private:
-  __host__ __device__ constexpr ScaleBits(int log_bytes, uint32_t magnitude, uint32_t sign, int shift,
-                                          int sign_shift, float factor, uint32_t special,
-                                          uint32_t special_bits, uint32_t least)
-      : log_bytes(log_bytes),
-        magnitude(magnitude),
-        sign(sign),
-        shift(shift),
-        sign_shift(sign_shift),
-        factor(factor),
-        special(special),
-        special_bits(special_bits),
-        least(least) {}
-};
-
-// Element i of an array of scales in a unit, which begins at a multiple of 4 bytes.
-__device__ __forceinline__ float read_scale(const ScaleBits& f, const unsigned char* scales, int i) {
-  const int byte = i << f.log_bytes;
-  const uint32_t x = load_vector<uint32_t>(scales + (byte & ~3)) >> (byte & 3) * 8, m = x & f.magnitude;
-  const uint32_t bits = max(m << f.shift, f.least) | (x & f.sign) << f.sign_shift;
-  return m >= f.special ? __uint_as_float(bits | f.special_bits) : __uint_as_float(bits) * f.factor;
-}
-__device__ __forceinline__ RowPair read_scales(const ScaleBits& f, const unsigned char* scales, int i,
-                                               int j) {
-  return {read_scale(f, scales, i), read_scale(f, scales, j)};
-}
-
-// The same with a branch, for kernels in which the masks above would take too many registers.
+// Element i of an array of scales.
 __device__ __forceinline__ float read_scale(ScaleType type, const unsigned char* scales, int i) {
   switch (type) {
     case ScaleType::f32:
@@ -92,16 +34,35 @@ __device__ __forceinline__ float read_scale(ScaleType type, const unsigned char*
     }
   }
 }
+// Elements i and j, by one branch.
+__device__ __forceinline__ RowPair read_scales(ScaleType type, const unsigned char* scales, int i, int j) {
+  switch (type) {
+    case ScaleType::f32:
+      return {read_scale(ScaleType::f32, scales, i), read_scale(ScaleType::f32, scales, j)};
+    case ScaleType::bf16:
+      return {read_scale(ScaleType::bf16, scales, i), read_scale(ScaleType::bf16, scales, j)};
+    case ScaleType::f16:
+      return {read_scale(ScaleType::f16, scales, i), read_scale(ScaleType::f16, scales, j)};
+    case ScaleType::e8m0:
+      return {read_scale(ScaleType::e8m0, scales, i), read_scale(ScaleType::e8m0, scales, j)};
+    default:
+      return {read_scale(ScaleType::e4m3, scales, i), read_scale(ScaleType::e4m3, scales, j)};
+  }
+}
 
 // Two scales in the low bytes, as numbers of T.
 template <class T>
 __device__ __forceinline__ uint32_t pair_of_e4m3(uint32_t bytes) {
-#if defined(__CUDACC__) && FASTGEMM_SM90A
   uint32_t halves;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(uint16_t(bytes)));
 #else
-  const auto of = [](uint32_t x) { return packed::decode(Code::e4m3, x); };
-  const uint32_t halves = round_pair<Half>(of(bytes & 255), of(bytes >> 8));
+  // Exponent and mantissa move to their places; a factor corrects the bias. The magnitude 127 carries into
+  // the sign, and becomes the exponent of NaN.
+  const uint32_t upper = __byte_perm(bytes, 0, 0x1404),
+                 nan = ((upper & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
+  halves = multiply_pairs<Half>((upper & 0x80008000u) | (upper >> 1 & 0x3f803f80u), pair_of<Half>(256));
+  halves |= nan - (nan >> 8);
 #endif
   if constexpr (std::is_same_v<T, Half>) return halves;
   return round_pair<T>(low_of<Half>(halves), high_of<Half>(halves));
@@ -120,7 +81,6 @@ __device__ __forceinline__ uint32_t second_twice(uint32_t pair) { return __byte_
 // Where scales and zeros lie in a unit. Made on the host.
 struct UnitScales {
   ScaleType type;
-  ScaleBits format;
   bool by_rows;          // none are in the unit
   bool shared;           // one scale for all rows of the unit
   int at, zeros_at;      // byte offsets in the unit
@@ -129,7 +89,6 @@ struct UnitScales {
   UnitScales() = default;
   UnitScales(const PackedWeight& w, int64_t k)
       : type(w.scale),
-        format(w.scale),
         by_rows(w.by_rows(k)),
         shared(w.group_n != 1),
         at(packed::unit_code_bytes(w)),
@@ -152,11 +111,11 @@ struct UnitScales {
   // Of the group of k16 step `step`, in this thread's rows.
   __device__ __forceinline__ RowPair scales(const unsigned char* unit, int thread, int step) const {
     const int i = index(thread, step);
-    return read_scales(format, unit + at, i, i + apart());
+    return read_scales(type, unit + at, i, i + apart());
   }
   __device__ __forceinline__ RowPair added_zeros(const unsigned char* unit, int thread, int step) const {
     const int i = index(thread, step);
-    return read_scales(format, unit + zeros_at, i, i + apart());
+    return read_scales(type, unit + zeros_at, i, i + apart());
   }
   // Zeros that are subtracted, of a group, as numbers of T.
   template <class T>
@@ -165,16 +124,14 @@ struct UnitScales {
     const int i = shared ? group : index_of_row(thread, group);
     return round_pair<T>(float(zeros[i]), float(zeros[i + apart()]));
   }
-  // Scales or added zeros of a group, which begin at `scales`, as numbers of T, if paired<T>(code).
-  template <class T, Code code>
-  __device__ __forceinline__ uint32_t pair(const unsigned char* scales, int thread, int group) const {
+  // Scales or added zeros of a group, which begin at `scales`: numbers of T, or two bytes.
+  template <int BYTES>
+  __device__ __forceinline__ static uint32_t pair(const unsigned char* scales, int thread, int group) {
     const int i = index_of_row(thread, group);
-    if constexpr (code != Code::e2m1) return load_vector<uint32_t>(scales + 2 * i);
-    const uint32_t bytes = load_vector<uint16_t>(scales + i);
-    if (std::is_same_v<T, Half> || type == ScaleType::e4m3) return pair_of_e4m3<T>(bytes);
-    return pair_of_e8m0(bytes);
+    if constexpr (BYTES == 2) return load_vector<uint32_t>(scales + 2 * i);
+    return load_vector<uint16_t>(scales + i);
   }
-  // Whether pair() knows the type of the scales. Other types are not exact in T, or are rare.
+  // Whether kernels multiply by pairs of scales. Other types are not exact in T, or are rare.
   template <class T>
   bool paired(Code code) const {
     if (by_rows || shared) return false;

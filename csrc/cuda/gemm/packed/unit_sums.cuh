@@ -9,7 +9,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 // The scales that sums of four rows of the weight are multiplied by at the end.
 __device__ __forceinline__ Vector16<float> scales_at_end(const UnitArguments& g, int row) {
-  const float global = g.weight.global ? *g.weight.global : 1.0f;
+  const float global = (g.weight.global ? *g.weight.global : 1.0f) * g.of_sums;
   const bool by_rows = g.scaled == Scaled::rows;
   Vector16<float> v;
   FASTGEMM_UNROLL

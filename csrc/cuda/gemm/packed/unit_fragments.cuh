@@ -1,0 +1,232 @@
+// Fragments of a unit of a packed weight that lies in shared memory as it does in device memory. Contract:
+// convert() gives what tensor cores multiply: codes as numbers of T, their zeros subtracted, and their scales
+// applied or not (Scaled).
+//
+//   words of codes  ->  numbers of T, two in a register  ->  minus zeros (exact)  ->  times scales (rounded)
+//
+// A thread owns rows r and r + 8. Scales are read as the pair of both, which two byte permutations spread, so
+// that one instruction scales two numbers.
+#pragma once
+
+#include "core/problem.h"
+#include "cuda/gemm/packed/fragments.cuh"
+#include "cuda/gemm/packed/unit_scales.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+// Where the scales are applied:
+//   rows      at the end: they serve whole rows
+//   units     to the float32 sums of a unit, of which a group has one or more
+//   halves    to the float32 sums of half a unit: nf4, whose numbers are rounded and would be again
+//   weights   to the weights before they are multiplied, rounded to the type of x; zeros may be added
+//   pairs     the same, if WeightUnits::in_pairs: takes less registers
+//   sums      one of the first three, and
+//   any       `rows` or `weights`: WeightUnits::at_end decides
+enum class Scaled { rows, units, halves, weights, pairs, sums, any };
+
+// e4m3 scales reach 448, so not all of kE2m1Factor fits into them; sums get the rest.
+template <class T>
+inline constexpr float kOfE4m3 = kIsBFloat16<T> ? 0x1p117f : 0x1p7f;
+
+// What kernels know of the weight. Made on the host.
+struct WeightUnits {
+  const unsigned char* units;
+  PackedWeight weight;
+  UnitScales scales;
+  bool at_end;    // scales serve whole rows, and sums are multiplied by them
+  bool in_pairs;  // UnitScales::paired()
+  float of_sums;  // what sums must be multiplied by, beside scales
+  int n, unit_bytes, row_units, column_units;
+
+  WeightUnits() = default;
+  template <class T>
+  WeightUnits(const GemmProblem& p, T /* the type of x */)
+      : units(static_cast<const unsigned char*>(p.b.data)),
+        weight(p.packed),
+        scales(p.packed, p.k),
+        at_end(scales.by_rows && weight.zero != Zero::added),
+        in_pairs(scales.template paired<T>(weight.code)),
+        of_sums(in_pairs && weight.scale == ScaleType::e4m3 ? kE2m1Factor<T> / kOfE4m3<T> : 1.0f),
+        n(int(p.n)),
+        unit_bytes(packed::unit_bytes(weight, p.k)),
+        row_units(int(packed::blocks(p.n, packed::kRows))),
+        column_units(int(packed::blocks(p.k, packed::kColumns))) {}
+
+  // Scales of whole rows, those of this row and of the one 8 further.
+  __device__ __forceinline__ RowPair row_scales(int row) const {
+    const auto* const all = static_cast<const float*>(weight.scales);
+    return {all[min(row, n - 1)], all[min(row + 8, n - 1)]};
+  }
+  __device__ __forceinline__ RowPair row_zeros(int row) const {
+    return {row_zero(weight, min(row, n - 1)), row_zero(weight, min(row + 8, n - 1))};
+  }
+};
+
+// STEPS k16 steps are converted at a time.
+template <class T, Code code, Scaled scaled, int STEPS>
+class UnitFragments {
+  static constexpr bool kIntegers = code == Code::int4 || code == Code::int8;
+  static constexpr bool kWeights =
+      scaled == Scaled::weights || scaled == Scaled::pairs || scaled == Scaled::any;
+  static constexpr bool kPlaces = kWeights && code == Code::e2m1;  // scales have kE2m1Factor
+  static constexpr bool kTable = code == Code::nf4 && scaled != Scaled::sums;
+  static constexpr bool kDecides = scaled == Scaled::sums || scaled == Scaled::any;
+
+ public:
+  using Fragments = uint32_t[STEPS][4];
+  static constexpr int kStepBytes = 128 * 16 / kReadSteps<code>;  // of codes
+
+  // `row` is the unit's first row in the weight, and `thread` (0 to 127) the owner of the codes that are
+  // converted. `table`: NormalFloatTable.
+  __device__ __forceinline__ UnitFragments(const WeightUnits& w, int row, int thread,
+                                           const unsigned char* table = nullptr)
+      : w_(w), first_(row), thread_(thread), table_(table) {}
+
+  // Before the batches of a unit: reads the zeros that are subtracted from all of it. With Scaled::weights
+  // groups are smaller.
+  __device__ __forceinline__ void begin(const unsigned char* unit) {
+    if (!kWeights || kDecides) {
+      if (w_.weight.zero == Zero::subtracted) zeros_ = zeros_of<4>(unit, 0);
+    }
+  }
+
+  // Converts a batch of steps, the first one being step `step` of a unit and step i of `codes`.
+  template <class Codes>
+  __device__ __forceinline__ void convert(Fragments& a, const Codes& codes, int i, int step,
+                                          const unsigned char* unit) const {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < STEPS; ++j) {
+      if constexpr (kPlaces)
+        place_e2m1<T>(a[j], *codes.words(i + j));
+      else if constexpr (kTable)
+        NormalFloatTable::decode(a[j], *codes.words(i + j), table_);
+      else
+        decode_step<T, code>(a[j], codes.words(i + j));
+    }
+    if (!kWeights || (kDecides && w_.at_end)) {
+      if constexpr (kPlaces) multiply(a, kE2m1Factor<T>);
+      if (w_.weight.zero == Zero::subtracted) subtract(a, 0, STEPS, zeros_);
+    } else if (scaled != Scaled::pairs && !w_.in_pairs) {
+      if constexpr (kPlaces) multiply(a, kE2m1Factor<T>);
+      scale_by_floats(a, unit, step);
+    } else if constexpr (kPlaces) {
+      w_.weight.scale == ScaleType::e4m3 ? scale_by_e4m3(a, unit, step) : scale_by_e8m0(a, unit, step);
+    } else {
+      w_.scales.steps >= 4   ? scale_by_pairs<4>(a, unit, step)
+      : w_.scales.steps == 2 ? scale_by_pairs<2>(a, unit, step)
+                             : scale_by_pairs<1>(a, unit, step);
+    }
+  }
+
+  // Those of the group of this step.
+  __device__ __forceinline__ RowPair scales_of_sums(const unsigned char* unit, int step) const {
+    return w_.scales.scales(unit, thread_, step);
+  }
+
+ private:
+  __device__ __forceinline__ int row() const { return first_ + thread_ / 32 * 16 + thread_ % 32 / 4; }
+
+  // Subtracts zeros from steps [first, end) of a batch.
+  __device__ __forceinline__ void subtract(Fragments& a, int first, int end, uint32_t zeros) const {
+    const uint32_t of_row[2] = {first_twice(zeros), second_twice(zeros)};
+    FASTGEMM_UNROLL
+    for (int j = first; j < end; ++j) subtract_zeros<T>(a[j], of_row);
+  }
+  // The zeros of the group of a step. Groups have GROUP steps (4: or more).
+  template <int GROUP>
+  __device__ __forceinline__ uint32_t zeros_of(const unsigned char* unit, int step) const {
+    if (scaled == Scaled::rows || (kDecides && w_.at_end)) {
+      const RowPair zeros = w_.row_zeros(row());
+      return round_pair<T>(zeros.first, zeros.second);
+    }
+    return w_.scales.zero_pair<T>(unit, thread_, group_of<GROUP>(step));
+  }
+  template <int GROUP>
+  __device__ __forceinline__ int group_of(int step) const {
+    return GROUP == 4 ? step >> w_.scales.log_steps : step / GROUP;
+  }
+
+  __device__ __forceinline__ static void multiply(Fragments& a, float by) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < 4 * STEPS; ++i) a[i / 4][i % 4] = multiply_pairs<T>(a[i / 4][i % 4], pair_of<T>(by));
+  }
+  // Multiplies steps [first, end) by a pair of scales, and adds a pair of zeros.
+  __device__ __forceinline__ static void scale(Fragments& a, int first, int end, uint32_t scales,
+                                               uint32_t zeros = 0) {
+    const uint32_t by[2] = {first_twice(scales), second_twice(scales)};
+    const uint32_t more[2] = {first_twice(zeros), second_twice(zeros)};
+    FASTGEMM_UNROLL
+    for (int i = 4 * first; i < 4 * end; ++i)
+      a[i / 4][i % 4] = multiply_add_pairs<T>(a[i / 4][i % 4], by[i % 2], more[i % 2]);
+  }
+
+  // code * scale + zero or (code - zero) * scale, rounded to T. Scales are numbers of T.
+  template <int GROUP>
+  __device__ __forceinline__ void scale_by_pairs(Fragments& a, const unsigned char* unit, int step) const {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < STEPS; j += GROUP) {
+      const int group = group_of<GROUP>(step + j), end = min(j + GROUP, STEPS);
+      if constexpr (kIntegers) {
+        if (w_.weight.zero == Zero::subtracted) subtract(a, j, end, zeros_of<GROUP>(unit, step + j));
+      }
+      uint32_t zeros = 0;
+      if (w_.weight.zero == Zero::added)
+        zeros = UnitScales::pair<2>(unit + w_.scales.zeros_at, thread_, group);
+      scale(a, j, end, UnitScales::pair<2>(unit + w_.scales.at, thread_, group), zeros);
+    }
+  }
+  // e2m1 codes, which place_e2m1() placed, and groups of 16 columns.
+  __device__ __forceinline__ void scale_by_e4m3(Fragments& a, const unsigned char* unit, int step) const {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < STEPS; ++j) {
+      const uint32_t pair = pair_of_e4m3<T>(UnitScales::pair<1>(unit + w_.scales.at, thread_, step + j));
+      scale(a, j, j + 1, multiply_pairs<T>(pair, pair_of<T>(kOfE4m3<T>)));
+    }
+  }
+  // The same in groups of 32 columns. Scales below 2 are multiplied by kE2m1Factor, exponent plus exponent.
+  __device__ __forceinline__ void scale_by_e8m0(Fragments& a, const unsigned char* unit, int step) const {
+    uint32_t pairs[STEPS / 2], all = 0;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < STEPS / 2; ++i)
+      all |= pairs[i] = UnitScales::pair<1>(unit + w_.scales.at, thread_, step / 2 + i);
+    if (all & 0x8080u) {
+      multiply(a, kE2m1Factor<T>);
+      FASTGEMM_UNROLL
+      for (uint32_t& pair : pairs) pair = pair_of_e8m0(pair);
+    } else {
+      FASTGEMM_UNROLL
+      for (uint32_t& pair : pairs) pair = __byte_perm(pair, 0, 0x4140) * 128 + (126 << 7) * 0x10001u;
+    }
+    FASTGEMM_UNROLL
+    for (int i = 0; i < STEPS / 2; ++i) scale(a, 2 * i, 2 * i + 2, pairs[i]);
+  }
+  // The same with scales of any type, a step after the other.
+  __device__ __forceinline__ void scale_by_floats(Fragments& a, const unsigned char* unit, int step) const {
+    RowPair scales{}, added{0, 0};
+    uint32_t zeros = 0;
+    FASTGEMM_UNROLL
+    for (int j = 0; j < STEPS; ++j) {
+      if (w_.scales.by_rows) {
+        if (j == 0) scales = w_.row_scales(row()), added = w_.row_zeros(row());
+      } else if ((j & (w_.scales.steps - 1)) == 0) {
+        if (kIntegers && w_.weight.zero == Zero::subtracted) zeros = zeros_of<4>(unit, step + j);
+        if (!kPlaces && w_.weight.zero == Zero::added) added = w_.scales.added_zeros(unit, thread_, step + j);
+        scales = w_.scales.scales(unit, thread_, step + j);
+      }
+      if (kIntegers && w_.weight.zero == Zero::subtracted) subtract(a, j, j + 1, zeros);
+      FASTGEMM_UNROLL
+      for (int p = 0; p < 4; ++p) {
+        const float by = p % 2 ? scales.second : scales.first, more = p % 2 ? added.second : added.first;
+        const float low = multiply_add(low_of<T>(a[j][p]), by, more);
+        a[j][p] = round_pair<T>(low, multiply_add(high_of<T>(a[j][p]), by, more));
+      }
+    }
+  }
+
+  const WeightUnits& w_;
+  int first_, thread_;
+  uint32_t zeros_ = 0;
+  const unsigned char* table_;
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET
