@@ -14,6 +14,7 @@ from test_packed_wgmma_on_the_simulator import (
     F16,
     F32,
     KINDS,
+    PAIRED,
     ROWS,
     Weight,
     assert_near,
@@ -65,17 +66,21 @@ def test_layers_of_rungs(level):
         assert_near(multiply(x, w, level=level, out_dtype=F32), x, w)
 
 
-@pytest.mark.parametrize("kind, dtype", list(zip(KINDS, cycle([BF16, F16]), strict=False)), ids=kind_id)
+@pytest.mark.parametrize(
+    "kind, dtype", list(zip(KINDS + PAIRED, cycle([BF16, F16]), strict=False)), ids=kind_id
+)
 def test_packed_mma(kind, dtype):
-    """Each code in each tile: 16, 32, 64 and 128 rows of x."""
+    """Each code in each tile: 16, 32 and 64 rows of x, and two tiles."""
     code, _, group, zero = kind
+    if code == "nf4" and group[1] < 64:
+        return
     w = weight(130, 392, *kind, whole=code == "e2m1")
     with simulated_launches(multiprocessors=2, capability=80, count=False):
         for m in (5, 20, 40, 66):
             x = torch.randn(m, 392).to(dtype)
             result = multiply(x, w, impl="packed_mma")
             assert take_last_gemm_kernel() == "packed_mma"
-            on_fragments = zero == "added" or (m > 64 and group[1] != ROWS)
+            on_fragments = zero == "added" or (group[1] != ROWS and (m > 16 or group[1] < 128))
             assert_near(result, x, w, of_weights=on_fragments)
 
 
@@ -101,7 +106,7 @@ def test_shapes_of_packed_mma(shape):
         for x in (everywhere[:m, :k], everywhere[1:, 3:], everywhere[:1, :k].expand(m, k)):
             first, again = (multiply(x, w, bias, impl="packed_mma") for _ in range(2))
             assert torch.equal(first, again)
-            assert_near(first, x, w, of_weights=m > 64, reference=expected(x, w) + bias.double())
+            assert_near(first, x, w, of_weights=True, reference=expected(x, w) + bias.double())
 
 
 def test_what_packed_mma_refuses():
@@ -109,7 +114,9 @@ def test_what_packed_mma_refuses():
     refused = {
         "subtracts zeros from integer codes only": ("e2m1", "f32", (1, 64), "subtracted"),
         "rounded twice": ("nf4", "f32", (1, 64), "added"),
-        "more than 256 bytes": ("int4", "f32", (1, 16), "none"),
+        "less than 64 columns": ("nf4", "f32", (1, 32), "none"),
+        "adds no zeros": ("e2m1", "f32", (1, 64), "added"),
+        "more than 1024 bytes": ("int4", "f32", (1, 16), "none"),
     }
     with simulated_launches(capability=80, count=False):
         for why, kind in refused.items():

@@ -108,7 +108,7 @@ KINDS = [
 ]
 # Scales of the type of x, or of 8 bits, for groups of each size.
 PAIRED = [
-    ("int4", "bf16", (1, 16), "subtracted"),
+    ("int4", "bf16", (1, 16), "none"),
     ("int4", "f16", (1, 32), "added"),
     ("int8", "bf16", (1, 64), "none"),
     ("nf4", "bf16", (1, 128), "none"),

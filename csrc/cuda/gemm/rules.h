@@ -35,38 +35,43 @@ inline const char* beyond_units(const GemmProblem& p) {
   return beyond_coordinates(p);
 }
 
+// Kernels that multiply fragments of numbers: those of nf4 are rounded, so scales are applied to sums of at
+// least 64 columns.
+inline const char* rounded_twice(const GemmProblem& p) {
+  const PackedWeight& w = p.packed;
+  if (w.code == Code::nf4 && (w.zero == Zero::added || (!w.by_rows(p.k) && w.group_k < packed::kColumns / 2)))
+    return "numbers of nf4 with added zeros, or in groups of less than 64 columns, would be rounded twice";
+  if (w.code == Code::e2m1 && w.zero == Zero::added) return "it adds no zeros to numbers of e2m1";
+  if (w.zero == Zero::subtracted && w.code != Code::int4 && w.code != Code::int8)
+    return "it subtracts zeros from integer codes only";
+  return nullptr;
+}
+
 // packed_wgmma: few rows of x.
 inline const char* beyond_packed_wgmma(const GemmProblem& p) {
   constexpr int64_t kMostRows = 256;
   if (p.m > kMostRows)
     return "x has more than 256 rows: then converting codes takes longer than reading them";
-  const bool small = !p.packed.by_rows(p.k) && p.packed.group_k < packed::kColumns / 2;
-  if (p.packed.code == Code::nf4 && (p.packed.zero == Zero::added || small))
-    return "numbers of nf4 with added zeros, or in groups of less than 64 columns, would be rounded twice";
-  if (p.packed.zero == Zero::subtracted && p.packed.code != Code::int4 && p.packed.code != Code::int8)
-    return "it subtracts zeros from integer codes only";
+  if (const char* why = rounded_twice(p)) return why;
   const double stages = double((p.n + 63) / 64) * double((p.k + 127) / 128) * 4;
   if (stages >= 1 << 30) return "it counts the units in 32 bits";
   return reinterpret_cast<uintptr_t>(p.b.data) % 16 != 0 ? "the codes do not begin at a multiple of 16 bytes"
                                                          : beyond_units(p);
 }
 
-// packed_mma: a stage has room for 256 bytes of scales and zeros of 16 rows, and has 128 columns of 4-bit
-// codes or 64 of 8-bit ones.
+// packed_mma: a stage has room for 1024 bytes of scales and zeros of a unit, with 8-bit codes 2048.
 inline const char* beyond_packed_mma(const GemmProblem& p) {
   const PackedWeight& w = p.packed;
   if (const char* why = beyond_units(p)) return why;
-  if (w.zero == Zero::subtracted && w.code != Code::int4 && w.code != Code::int8)
-    return "it subtracts zeros from integer codes only";
-  if (w.zero == Zero::added && w.code == Code::nf4)
-    return "numbers of nf4 with added zeros would be rounded twice";
-  const int64_t columns = bits_of(w.code) == 4 ? 128 : 64, groups = std::max<int64_t>(columns / w.group_k, 1);
-  if (!w.by_rows(p.k) && w.group_n == 1 && groups * 16 * (size_of(w.scale) + packed::zero_size(w)) > 256)
-    return "scales and zeros of 16 rows and 128 columns (8-bit codes: 64) take more than 256 bytes";
+  if (const char* why = rounded_twice(p)) return why;
+  const int bytes = packed::unit_scale_bytes(w, p.k) + packed::unit_zero_bytes(w, p.k);
+  if (bytes > (bits_of(w.code) == 4 ? 1024 : 2048))
+    return "scales and zeros of 64 rows and 128 columns take more than 1024 bytes (8-bit codes: 2048)";
   const auto tiles = [](int64_t extent, int tile) { return double((extent + tile - 1) / tile); };
-  if (tiles(p.m, p.m > 64 ? 128 : 64) * tiles(p.n, 64) * tiles(p.k, 64) >= 1 << 30)
+  if (tiles(p.m, 32) * tiles(p.n, 64) * tiles(p.k, 64) >= 1 << 30)
     return "the stages of all tiles are 2^30 or more, and it counts them in 32 bits";
-  return nullptr;
+  return reinterpret_cast<uintptr_t>(p.b.data) % 16 != 0 ? "the codes do not begin at a multiple of 16 bytes"
+                                                         : nullptr;
 }
 
 // grouped_wgmma: its blocks keep the tiles of all groups in shared memory, and count them in 32 bits.

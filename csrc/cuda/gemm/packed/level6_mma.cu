@@ -2,22 +2,18 @@
 //
 // Level 6 since sm_80 with weights of 4 and 8 bits: tensor cores. What changes from level 5:
 //   - the weight is the A operand of mma.sync: a unit holds its codes as fragments, so a thread reads 16
-//   bytes and
-//     has all its codes of 64 (8-bit codes: 32) columns; bit operations convert them in registers
-//     (packed/fragments.cuh), and no decoded weight ever passes through shared memory. x is the B operand;
-//   - codes and scales that a warp copies by cp.async are read by the same warp, x by all;
-//   - tiles have 16, 32, 64 or 128 rows of x. With up to 64 the scales multiply the float32 sums of a group
-//     (packed/mma_multiply.cuh): exact products, one rounding. Tiles of 128 x 256 have no registers for
-//     second sums, so scales multiply the fragments there; each weight is then rounded once, as dequantized
-//     ones are;
+//   bytes
+//     and has all its codes of 64 (8-bit codes: 32) columns; bit operations convert them in registers
+//     (packed/unit_fragments.cuh), and no decoded weight ever passes through shared memory. x is the B
+//     operand;
+//   - a stage has units of the weight as they lie in device memory, one contiguous piece, and so one address;
+//   - tiles have 16, 32 or 64 rows of x. With up to 16 the scales of large groups multiply float32 sums,
+//   which
+//     rounds once. Else they multiply the fragments, which takes no second set of sums; each weight is then
+//     rounded once, as dequantized ones are. nf4 keeps sums: its numbers are rounded already;
 //   - few rows of x read a weight once, and only bytes in flight count: equal shares of all stages
 //     (parts/schedules/shares.cuh) keep every multiprocessor reading until the end, and a second kernel adds
 //     the sums of tiles that were shared, in the order of k.
-//
-// Zeros of integer codes are subtracted from fragments, where the difference is exact. Added zeros make
-// complete weights of the fragments.
-#include <bit>
-
 #include "cuda/gemm/packed/mma_copy.cuh"
 #include "cuda/gemm/packed/mma_multiply.cuh"
 #include "cuda/gemm/packed/mma_store.cuh"
@@ -32,7 +28,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   MmaCopies<S, T> copies(g);
   FASTGEMM_NO_UNROLL
   for (int i = 0; i < S::kStages - 1; ++i) copies.request(shared->ring[i]);
-  MmaProducts<S, T> products(g, *shared);
+  MmaProducts<S, T> products(g);
   int at = 0;
   g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
     products.clear(MmaPlace<S>(part.tile, g).column);
@@ -49,28 +45,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   });
 }
 
-template <class S>
-ScaleSlices scale_slices(const PackedOperand& b) {
-  const PackedWeight& w = b.weight;
-  if (b.by_rows) return {.last_step = -1};
-  const int columns = int(std::min<int64_t>(w.group_k, packed::kColumns));
-  const int groups = std::max(S::kColumns / columns, 1), steps = S::kSteps / groups;
-  const int size = size_of(w.scale), zero_size = packed::zero_size(w);
-  ScaleSlices s{.groups = groups,
-                .group_log = std::countr_zero(unsigned(columns)),
-                .steps_log = std::countr_zero(unsigned(steps)),
-                .last_step = steps - 1,
-                .by_unit = w.group_n != 1};
-  if (s.by_unit) {
-    s.scale_pieces = b.scale_bytes / 16, s.pieces = s.scale_pieces + packed::unit_zero_bytes(w, b.k) / 16;
-  } else {
-    s.scale_pieces = groups * size, s.pieces = groups * (size + zero_size);
-    s.scale_log = std::countr_zero(unsigned(size)),
-    s.zero_log = zero_size ? std::countr_zero(unsigned(zero_size)) : 0;
-  }
-  return s;
-}
-
 // Whole tiles where few blocks are then idle, else equal shares of at least 4 stages.
 template <class S>
 int share(Shares& shares, int64_t tiles, int steps) {
@@ -83,13 +57,12 @@ int share(Shares& shares, int64_t tiles, int steps) {
 }
 
 template <class S, class T>
-void launch_shape(const PackedGemm<T>& p, const PackedRows<T>& x, Context& context) {
-  MmaArguments<T> g{p.gemm, p.b, x, int(p.gemm.m), int(p.gemm.n), int(p.gemm.k)};
-  g.slices = scale_slices<S>(p.b);
-  g.vectors = result_vectors(p.gemm.result);
+void launch_shape(const GemmProblem& p, const Gemm<T>& gemm, const PackedRows<T>& x, Context& context) {
+  MmaArguments<T> g{WeightUnits(p, T{}), gemm, x, int(gemm.m), int(gemm.k)};
+  g.vectors = result_vectors(gemm.result);
   g.tiles_m = int(ceil_div(g.m, S::BM)), g.tiles_n = int(ceil_div(g.n, S::kBN));
   const int64_t tiles = int64_t{g.tiles_m} * g.tiles_n;
-  const int blocks = share<S>(g.shares, tiles, int(ceil_div(g.k, S::kStageColumns)));
+  const int blocks = share<S>(g.shares, tiles, int(ceil_div(g.k, S::kColumns)));
   const bool shared = g.shares.unit == 1 && blocks > 1;
   if (shared)
     g.partials = static_cast<float*>(context.allocate(size_t(blocks) * 2 * S::BM * S::kBN * sizeof(float)));
@@ -101,38 +74,37 @@ void launch_shape(const PackedGemm<T>& p, const PackedRows<T>& x, Context& conte
 }
 
 template <Code code, class T>
-void launch_code(const PackedGemm<T>& p, Context& context) {
-  const PackedRows<T> x = aligned_x(p.gemm, context);
-  const auto run = [&]<int BM, ScalesOn on>() { launch_shape<MmaShape<code, BM, on>>(p, x, context); };
-  const bool complete = p.b.weight.zero == Zero::added;
-  if constexpr (code ==
-                Code::nf4) {  // its numbers are rounded already, and products with scales would be again
-    if (p.gemm.m > 64) return run.template operator()<128, ScalesOn::sums>();
+void launch_code(const GemmProblem& p, const Gemm<T>& g, Context& context) {
+  const PackedRows<T> x = aligned_x(g, context);
+  const auto run = [&]<int BM, Scaled scaled>() {
+    launch_shape<MmaShape<code, BM, scaled>>(p, g, x, context);
+  };
+  if constexpr (code == Code::nf4) {
+    g.m <= 16 ? run.template operator()<16, Scaled::sums>() : run.template operator()<32, Scaled::sums>();
   } else {
-    if (p.gemm.m > 64 || (complete && p.gemm.m > 16))
-      return run.template operator()<128, ScalesOn::fragments>();
-    if (complete) return run.template operator()<16, ScalesOn::fragments>();
+    const bool sums = p.packed.group_k >= packed::kColumns || p.packed.by_rows(p.k);
+    if (g.m > 32) return run.template operator()<64, Scaled::any>();
+    if (g.m > 16) return run.template operator()<32, Scaled::any>();
+    sums&& p.packed.zero != Zero::added ? run.template operator()<16, Scaled::sums>()
+                                        : run.template operator()<16, Scaled::any>();
   }
-  if (p.gemm.m > 32) return run.template operator()<64, ScalesOn::sums>();
-  if (p.gemm.m > 16) return run.template operator()<32, ScalesOn::sums>();
-  run.template operator()<16, ScalesOn::sums>();
 }
 
 }  // namespace
 
 void gemm_packed_mma(const GemmProblem& problem, Context& context) {
-  run_packed<Half, BFloat16>(problem, context, [&]<class T>(const PackedGemm<T>& p) {
-    switch (p.b.weight.code) {
+  run_gemm<Half, BFloat16>(problem, context, [&]<class T>(const Gemm<T>& g, int /* batch: 1 */) {
+    switch (problem.packed.code) {
       case Code::int4:
-        return launch_code<Code::int4>(p, context);
+        return launch_code<Code::int4>(problem, g, context);
       case Code::nf4:
-        return launch_code<Code::nf4>(p, context);
+        return launch_code<Code::nf4>(problem, g, context);
       case Code::e2m1:
-        return launch_code<Code::e2m1>(p, context);
+        return launch_code<Code::e2m1>(problem, g, context);
       case Code::int8:
-        return launch_code<Code::int8>(p, context);
+        return launch_code<Code::int8>(problem, g, context);
       default:
-        return launch_code<Code::e4m3>(p, context);
+        return launch_code<Code::e4m3>(problem, g, context);
     }
   });
 }

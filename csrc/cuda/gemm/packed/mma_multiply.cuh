@@ -3,7 +3,7 @@
 // the results in the layout of mma, rows of the weight down and rows of x across.
 #pragma once
 
-#include "cuda/gemm/packed/mma_scales.cuh"
+#include "cuda/gemm/packed/mma_shape.cuh"
 #include "cuda/gemm/parts/warp_product.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -11,110 +11,139 @@ namespace fastgemm::FASTGEMM_TARGET {
 template <class S, class T>
 class MmaProducts {
   static constexpr int kTiles = S::kTiles;
-  static constexpr bool kSums = S::kScalesOn == ScalesOn::sums;
+  static constexpr bool kSums = S::kScaled == Scaled::sums;
 
  public:
   using Sums = float[S::kFragments][kTiles][4];
 
-  __device__ __forceinline__ MmaProducts(const MmaArguments<T>& g, typename S::Shared& shared)
-      : g_(g), scales_(g, shared.of_warp[warp_index()].numbers), x_(0), warp_(warp_index()) {}
+  __device__ __forceinline__ explicit MmaProducts(const MmaArguments<T>& g) : g_(g), x_(0) {}
 
-  __device__ __forceinline__ Sums& sum() {
-    if constexpr (kSums)
-      return scaled_;
-    else
-      return sum_;
-  }
+  __device__ __forceinline__ Sums& sum() { return sum_; }
 
   // Begins the tile whose first row of the weight is `column`.
   __device__ __forceinline__ void clear(int column) {
     column_ = column;
     zero(sum_);
-    if constexpr (kSums) zero(scaled_);
-    if (scales_.by_rows()) scales_.begin_rows(first_row());
+    if constexpr (kSums) zero(apart_);
   }
 
   // Adds the products of a stage, `step` being its index in the tile.
   __device__ __forceinline__ void multiply(const unsigned char* stage, int step) {
-    const int k = (step * S::kGroups + warp_ / S::kGroupWarps) * S::kColumns;
-    if (first_row() >= g_.n || k >= g_.k) return;  // no codes were copied
-    const unsigned char* const codes =
-        stage + warp_ * S::kFragments * S::kPieces * S::kPieceBytes + fresh_lane() * 16;
-    const unsigned char* const x = stage + S::kCodeBytes + S::kScaleBytes +
-                                   warp_ / S::kGroupWarps * (S::kColumns / 64) * S::template X<T>::kBytes;
-    if (!scales_.by_rows())
-      scales_.convert(stage + S::kCodeBytes + warp_ * S::kFragments * kSliceBytes, k % packed::kColumns);
-    FASTGEMM_NO_UNROLL
-    for (int piece = 0; piece < S::kPieces; ++piece) {
-      Unit words[S::kFragments];
+    const int group = fresh(int(threadIdx.x)) / (32 * S::kGroupWarps);
+    if (step * S::kUnits + (S::kUnits == 2 ? group : 0) >= g_.column_units) return;  // was not copied
+    const int first_step = S::kUnits == 2 ? 0 : group * S::kSteps;
+    const unsigned char* const x =
+        stage + S::kWeightBytes + group * (S::kSteps / 4) * S::template X<T>::kBytes;
+    const unsigned char* unit[S::kFragments];
+    FASTGEMM_UNROLL
+    for (int f = 0; f < S::kFragments; ++f)
+      unit[f] = stage + (first() + f) / 4 * S::kRowBytes + (S::kUnits == 2 ? group * g_.unit_bytes : 0);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kSteps; i += S::kBatch) {
+      typename Source::Fragments a[S::kFragments];
       FASTGEMM_UNROLL
-      for (int f = 0; f < S::kFragments; ++f)
-        words[f] = load_vector<Unit>(codes + (f * S::kPieces + piece) * S::kPieceBytes);
+      for (int f = 0; f < S::kFragments; ++f) {
+        const BatchCodes codes(unit[f], first_step + i, thread(f));
+        Source source(g_, column_ + (first() + f) / 4 * packed::kRows, thread(f));
+        source.begin(unit[f]);
+        source.convert(a[f], codes, 0, first_step + i, unit[f]);
+      }
       FASTGEMM_UNROLL
-      for (int i = 0; i < kReadSteps<S::kCode>; ++i) {
-        const int at = piece * kReadSteps<S::kCode> + i, in_group = at & g_.slices.last_step;
-        if (!scales_.by_rows() && in_group == 0) scales_.read(at >> g_.slices.steps_log);
-        uint32_t a[S::kFragments][4];
-        FASTGEMM_UNROLL
-        for (int f = 0; f < S::kFragments; ++f) {
-          decode_step<T, S::kCode>(a[f], &words[f].v[i * kStepWords<S::kCode>]);
-          scales_.adjust(a[f], f);
-        }
-        multiply_step(a, x + at / 4 * S::template X<T>::kBytes, at % 4);
-        if (kSums && in_group == g_.slices.last_step) add_scaled();
+      for (int j = 0; j < S::kBatch; ++j)
+        multiply_step(a, j, x + (i + j) / 4 * S::template X<T>::kBytes, (i + j) % 4);
+      if constexpr (kSums) {
+        // Groups of 64 columns end with the fourth step, others with the stage.
+        const bool ends = i + S::kBatch == S::kSteps || g_.scales.steps == 4;
+        if (!g_.at_end && ends) add_scaled(unit, first_step + i);
       }
     }
   }
 
   // Multiplies by what serves whole rows or all of the weight.
   __device__ __forceinline__ void finish() {
-    if (kSums && scales_.by_rows()) add_scaled();
-    const float global = g_.b.weight.global ? *g_.b.weight.global : 1.0f;
-    const bool by_rows = !kSums && scales_.by_rows() && g_.b.weight.zero != Zero::added;
+    const float global = (g_.weight.global ? *g_.weight.global : 1.0f) * g_.of_sums;
     FASTGEMM_UNROLL
-    for (int i = 0; i < S::kFragments * kTiles * 4; ++i)
-      sum()[i / 4 / kTiles][i / 4 % kTiles][i % 4] *=
-          (by_rows ? scales_.of(i / 4 / kTiles, i % 4) : 1.0f) * global;
+    for (int f = 0; f < S::kFragments; ++f) {
+      RowPair by{1, 1};
+      if (g_.at_end) by = g_.row_scales(column_ + (first() + f) * 16 + int(threadIdx.x) % 32 / 4);
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kTiles * 4; ++i) {
+        float& sum = sum_[f][i / 4][i % 4];
+        if (kSums && g_.at_end) sum = apart_[f][i / 4][i % 4];
+        sum *= (i % 4 < 2 ? by.first : by.second) * global;
+      }
+    }
   }
 
  private:
-  // The first row of the weight that the warp has.
-  __device__ __forceinline__ int first_row() const { return column_ + warp_ % S::kGroupWarps * S::kRows; }
+  using Source = UnitFragments<T, S::kCode, S::kScaled, S::kBatch>;
+
+  // A thread's codes of a batch, which begins with step `step` of a unit.
+  struct BatchCodes {
+    static constexpr int kWords = S::kBatch * kStepWords<S::kCode>, kAtOnce = kWords < 4 ? kWords : 4;
+    uint32_t word[kWords];
+    __device__ __forceinline__ BatchCodes(const unsigned char* unit, int step, int thread) {
+      constexpr int kSteps = kReadSteps<S::kCode>;
+      const unsigned char* const from =
+          unit + step / kSteps * (128 * 16) + thread * 16 + step % kSteps * (16 / kSteps);
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kWords; i += kAtOnce) {
+        const auto read = load_vector<Vector<uint32_t, kAtOnce>>(from + i / 4 * (128 * 16));
+        FASTGEMM_UNROLL
+        for (int j = 0; j < kAtOnce; ++j) word[i + j] = read[j];
+      }
+    }
+    __device__ __forceinline__ const uint32_t* words(int k) const { return word + k * kStepWords<S::kCode>; }
+  };
+
+  // The warp's first block of 16 rows in the tile. Computed anew, as it would take a register.
+  __device__ __forceinline__ static int first() {
+    return fresh(int(threadIdx.x)) / 32 % S::kGroupWarps * S::kFragments;
+  }
+  // The owner, in a unit, of the codes of fragment f.
+  __device__ __forceinline__ int thread(int f) const {
+    return (first() + f) % 4 * 32 + int(threadIdx.x) % 32;
+  }
 
   __device__ __forceinline__ static void zero(Sums& sums) {
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kFragments * kTiles * 4; ++i) sums[i / 4 / kTiles][i / 4 % kTiles][i % 4] = 0;
   }
 
-  __device__ __forceinline__ void multiply_step(const uint32_t (&a)[S::kFragments][4], const unsigned char* x,
-                                                int step) {
+  // Step j of a batch.
+  __device__ __forceinline__ void multiply_step(const typename Source::Fragments (&a)[S::kFragments], int j,
+                                                const unsigned char* x, int step) {
+    Sums& to = kSums ? apart_ : sum_;
     FASTGEMM_UNROLL
-    for (int j = 0; j < kTiles; j += 2) {
+    for (int i = 0; i < kTiles; i += 2) {
       uint32_t b[4];
-      x_.load(b, x, j / 2, step);
+      x_.load(b, x, i / 2, step);
       FASTGEMM_UNROLL
       for (int f = 0; f < S::kFragments; ++f) {
-        mma<T>(sum_[f][j], a[f], b[0], b[1]);
-        mma<T>(sum_[f][j + 1], a[f], b[2], b[3]);
+        mma<T>(to[f][i], a[f][j], b[0], b[1]);
+        mma<T>(to[f][i + 1], a[f][j], b[2], b[3]);
       }
     }
   }
 
-  // Adds the sums of a group, times its scales, and begins the next one.
-  __device__ __forceinline__ void add_scaled() {
+  // Adds the sums of the group of a step, times its scales, and begins the next one.
+  __device__ __forceinline__ void add_scaled(const unsigned char* const (&unit)[S::kFragments], int step) {
     FASTGEMM_UNROLL
-    for (int i = 0; i < S::kFragments * kTiles * 4; ++i) {
-      const int f = i / 4 / kTiles, j = i / 4 % kTiles, r = i % 4;
-      scaled_[f][j][r] = multiply_add(sum_[f][j][r], scales_.of(f, r), scaled_[f][j][r]);
+    for (int f = 0; f < S::kFragments; ++f) {
+      const RowPair by = Source(g_, 0, thread(f)).scales_of_sums(unit[f], step);
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kTiles * 4; ++i) {
+        float& sum = sum_[f][i / 4][i % 4];
+        sum = multiply_add(apart_[f][i / 4][i % 4], i % 4 < 2 ? by.first : by.second, sum);
+      }
     }
-    zero(sum_);
+    zero(apart_);
   }
 
   const MmaArguments<T>& g_;
-  MmaScales<S, T> scales_;
   FragmentReader<Which::b, typename S::template X<T>> x_;
-  int warp_, column_ = 0;  // the first row of the weight in the tile
-  Sums sum_, scaled_;      // scaled_: with ScalesOn::sums
+  int column_ = 0;    // the first row of the weight in the tile
+  Sums sum_, apart_;  // apart_: those of a group of columns, with Scaled::sums
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -67,7 +67,6 @@ __device__ __forceinline__ void store_sums(const MmaArguments<T>& g, typename S:
   const int warp = warp_index();
   const MmaPlace<S> place(part.tile, g);
   const bool whole = part.first == 0 && part.end == g.shares.steps;
-  __syncwarp();  // the slab is memory of the scales, which have been read
   // A loop, so that the code of the stores is there once. Registers have no index: the sums move up.
   FASTGEMM_NO_UNROLL
   for (int j = 0; j < S::kTiles; ++j, move_up(sum)) {
@@ -79,21 +78,23 @@ __device__ __forceinline__ void store_sums(const MmaArguments<T>& g, typename S:
       FASTGEMM_UNROLL
       for (int r = 0; r < 4; ++r) now[f][r] = sum[f][0][r];
     }
-    if constexpr (S::kGroups == 2) {
-      static_assert(S::kFragments == 1);
-      float* const mine =
-          shared.of_warp[warp % S::kGroupWarps + S::kGroupWarps].slab + int(threadIdx.x) % 32 * 4;
-      __syncthreads();  // the sums before have been read
+    // The second group of warps passes its sums to the first one.
+    float* const passed = shared.slab[warp % S::kGroupWarps + S::kGroupWarps] + int(threadIdx.x) % 32 * 4;
+    __syncthreads();  // those before have been read
+    FASTGEMM_UNROLL
+    for (int f = 0; f < S::kFragments; ++f)
       if (warp >= S::kGroupWarps)
-        store_vector(mine, Vector16<float>{{now[0][0], now[0][1], now[0][2], now[0][3]}});
-      __syncthreads();
-      if (warp >= S::kGroupWarps) continue;
-      const auto other = load_vector<Vector16<float>>(mine);
+        store_vector(passed + f * 128, Vector16<float>{{now[f][0], now[f][1], now[f][2], now[f][3]}});
+    __syncthreads();
+    if (warp >= S::kGroupWarps) continue;
+    FASTGEMM_UNROLL
+    for (int f = 0; f < S::kFragments; ++f) {
+      const auto other = load_vector<Vector16<float>>(passed + f * 128);
       FASTGEMM_UNROLL
-      for (int r = 0; r < 4; ++r) now[0][r] += other[r];
+      for (int r = 0; r < 4; ++r) now[f][r] += other[r];
     }
     if (whole) {
-      store_rows<S>(g, shared.of_warp[warp].slab, now, row, place.column + warp * S::kRows);
+      store_rows<S>(g, shared.slab[warp], now, row, place.column + warp * S::kRows);
     } else {
       FASTGEMM_UNROLL
       for (int f = 0; f < S::kFragments; ++f)
@@ -101,7 +102,6 @@ __device__ __forceinline__ void store_sums(const MmaArguments<T>& g, typename S:
                      Vector16<float>{{now[f][0], now[f][1], now[f][2], now[f][3]}});
     }
   }
-  if constexpr (S::kGroups == 2) __syncthreads();  // scales may overwrite the sums that passed between groups
 }
 
 // Adds the partial sums of shared tiles; a block has 8 rows of C.
