@@ -18,6 +18,9 @@
   "Tensor? residual=None, *, int n, str code, str scale, str zero, bool units, int group_n, "             \
   "int group_k, str? activation=None, int? level=None, str? impl=None, bool invariant=False, "            \
   "ScalarType? out_dtype=None"
+#define DEQUANTIZE_ARGUMENTS                                                                        \
+  "(Tensor codes, Tensor? scales, Tensor? zeros, Tensor? global_scale, *, int n, int k, str code, " \
+  "str scale, str zero, bool units, int group_n, int group_k, ScalarType? dtype=None"
 #define GROUPED_ARGUMENTS                                                                                 \
   "(Tensor a, Tensor b, Tensor? offs=None, Tensor? bias=None, *, str? activation=None, int? level=None, " \
   "str? impl=None, bool invariant=False, str? precision=None, ScalarType? out_dtype=None"
@@ -33,6 +36,7 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("_fused_linear" LINEAR_ARGUMENTS ") -> Tensor");
   m.def("quantized_linear" QUANTIZED_LINEAR_ARGUMENTS ") -> Tensor");
   m.def("_quantized_linear" QUANTIZED_LINEAR_ARGUMENTS ") -> Tensor");
+  m.def("_dequantize" DEQUANTIZE_ARGUMENTS ") -> Tensor");
   m.def("grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
   m.def("_grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
   m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
@@ -63,6 +67,7 @@ void implement(Library& m) {
   m.impl("_fused_linear", &boxed<linear>);
   m.impl("quantized_linear", &boxed<quantized_linear>);
   m.impl("_quantized_linear", &boxed<quantized_linear>);
+  m.impl("_dequantize", &boxed<dequantize>);
   m.impl("grouped_mm", &boxed<grouped_mm>);
   m.impl("_grouped_mm", &boxed<grouped_mm>);
   m.impl("transpose", &boxed<transpose>);

@@ -10,6 +10,7 @@ void matmul(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void gemm_out(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void linear(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void quantized_linear(StableIValue* stack, uint64_t inputs, uint64_t outputs);
+void dequantize(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void grouped_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void transpose(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void transpose_out(StableIValue* stack, uint64_t inputs, uint64_t outputs);

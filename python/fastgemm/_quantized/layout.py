@@ -11,11 +11,14 @@ where 4 * g + q is the lane of a thread, p0 and p1 say which register of a fragm
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn import functional
 
+from .. import _introspect
 from .formats import CODES, SCALES, Packing, Parts, bits_of, blocks, decode, of_rows, row_chunks, scale_rows
 
 ROWS, COLUMNS = 64, 128  # of a unit
@@ -227,13 +230,41 @@ def _scales_of_units(units: Tensor, packing: Packing, dtype: torch.dtype) -> Ten
     return rows[:, ::repeated][:, : packing.groups[1]].contiguous().view(dtype)
 
 
+@cache
+def _op_runs_on(device: str) -> bool:
+    """Whether the op has a kernel there; a build without CUDA code has none for GPUs."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key("fastgemm::_dequantize", device.upper())
+
+
+def has_kernel(codes: Tensor, packing: Packing) -> bool:
+    """Whether the op ``_dequantize`` reads this order on this device, and rounds as torch's operations do: where a
+    zero point is added, nvcc makes one operation of a product and a sum."""
+    if codes.device.type == "cuda":
+        return packing.units and packing.zero != "added" and _op_runs_on("cuda")
+    return codes.device.type == "cpu" and packing.units == (not is_compiling() and _introspect.simulating())
+
+
+def by_kernel(parts: Parts, packing: Packing, by: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The weight, ``(n, k)``, by one kernel, which computes the same bits as torch's operations would."""
+    group_n, group_k = unit_groups(packing) if packing.units else (packing.group_n, packing.group_k)
+    return torch.ops.fastgemm._dequantize.default(
+        *(*parts, by),
+        **{"n": packing.n, "k": packing.k, "code": packing.code, "zero": packing.zero},
+        **{"scale": "f32" if packing.units and packing.by_rows else packing.scale, "units": packing.units},
+        **{"group_n": group_n, "group_k": group_k, "dtype": dtype},
+    )
+
+
 def dequantize(
     parts: Parts, packing: Packing, by: Tensor | None, order: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
     """The weight, ``(n, k)``, computed in float32 and rounded once; ``by`` is the factor of the whole weight,
     and ``order`` the column of the weight that each stored column is."""
-    out = torch.empty((packing.n, packing.k), dtype=dtype, device=parts.codes.device)
     place = None if order is None else torch.argsort(order)
+    if has_kernel(parts.codes, packing):
+        matrix = by_kernel(parts, packing, by, dtype)
+        return matrix if place is None else matrix.index_select(1, place)
+    out = torch.empty((packing.n, packing.k), dtype=dtype, device=parts.codes.device)
     for begin, end in row_chunks(packing.n, packing.k, ROWS):
         if packing.units:
             rows = rows_of_units(parts, packing, begin, end)

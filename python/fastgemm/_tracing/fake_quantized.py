@@ -78,6 +78,32 @@ def quantized_linear(
     return result
 
 
+def dequantize(
+    codes: Tensor,
+    scales: Tensor | None,
+    zeros: Tensor | None,
+    global_scale: Tensor | None,
+    *,
+    n: int,
+    k: int,
+    code: str,
+    scale: str,
+    zero: str,
+    units: bool,
+    group_n: int,
+    group_k: int,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    _check_devices(codes, scales, zeros, global_scale)
+    dtype = dtype or torch.float32
+    _require(dtype in INPUTS, lambda: f"a packed weight does not become {dtype}")
+    _require(code in CODES, lambda: f"unknown code {code!r}")
+    packing = Packing(n, k, code, scale, zero, group_n, group_k, units)  # type: ignore[arg-type]
+    _check_weight(packing, codes, scales, zeros)
+    return codes.new_empty((n, k), dtype=dtype)
+
+
 def register() -> None:
+    _register("_dequantize", dequantize)
     for name in LAYER.names:
         _register(name, quantized_linear)
