@@ -313,6 +313,10 @@ def differentiable(
     if activation not in ACTIVATIONS or x.is_complex():
         return LinearFunction.apply(x, weight, bias, residual, options)  # which says what is wrong
     inner = LinearFunction.apply(x, weight, bias, None, _without_activation(options))
+    return _finished_by_torch(inner, activation, residual)
+
+
+def _finished_by_torch(inner: Tensor, activation: str, residual: Tensor | None) -> Tensor:
     if residual is not None:
         _check_residual(residual, inner)
     result = ACTIVATIONS[activation](inner)

@@ -13,7 +13,13 @@ from torch import Tensor
 from .._ops import autocast
 from .._ops.dispatch import Op, needs_function, ops
 from .._ops.gemm import gemm
-from .._ops.linear import ACTIVATIONS, _check_residual, _through_activation, _wants_gradient
+from .._ops.linear import (
+    ACTIVATIONS,
+    _finished_by_torch,
+    _through_activation,
+    _wants_gradient,
+    _without_activation,
+)
 from . import layout
 from .formats import Packing, Parts
 
@@ -81,8 +87,7 @@ class QuantizedLinearFunction(torch.autograd.Function):
         *_, bias_t, residual_t, _ = others
         total: Any = None
         if x_t is not None:
-            options = {name: value for name, value in ctx.options.items() if name != "activation"}
-            total = differentiable(x_t, *weight, **options)
+            total = differentiable(x_t, *weight, **_without_activation(ctx.options))
         if bias_t is not None:
             total = bias_t.expand(ctx.shape[0], -1) if total is None else total + bias_t
         if total is not None and result is not None:
@@ -118,8 +123,7 @@ class QuantizedLinearFunction(torch.autograd.Function):
             return out.unflatten(0, (size, -1)), 0
         assert bias is not None
         activation = options.get("activation")
-        product = {name: value for name, value in options.items() if name != "activation"}
-        out = differentiable(x, *weight, **product).unflatten(0, (size, -1))
+        out = differentiable(x, *weight, **_without_activation(options)).unflatten(0, (size, -1))
         out = out + bias.movedim(in_dims[5], 0).unsqueeze(1)
         if activation is not None:
             out = ACTIVATIONS[activation](out)
@@ -168,12 +172,8 @@ def differentiable(
     told_by_result = activation is None or (activation == "relu" and residual is None)
     if told_by_result or activation not in ACTIVATIONS or not needs_function(x, bias):
         return QuantizedLinearFunction.apply(x, *weight, bias, residual, options)
-    product = {name: value for name, value in options.items() if name != "activation"}
-    inner = QuantizedLinearFunction.apply(x, *weight, bias, None, product)
-    if residual is not None:
-        _check_residual(residual, inner)
-    result = ACTIVATIONS[activation](inner)
-    return result if residual is None else result + residual
+    inner = QuantizedLinearFunction.apply(x, *weight, bias, None, _without_activation(options))
+    return _finished_by_torch(inner, activation, residual)
 
 
 LAYER = Op("quantized_linear", ("_quantized_linear",), ops._quantized_linear.default._op, differentiable)
