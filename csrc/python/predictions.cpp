@@ -67,7 +67,8 @@ std::vector<std::pair<std::string, double>> predictions(const Problem& problem,
   if (g.capability == 0) throw std::invalid_argument("there is no GPU here, and gpu= does not name one");
   std::vector<std::pair<std::string, double>> found;
   for (const Kernel& k : cuda_gemm_kernels()) {
-    if (!k.predict || k.role != Role::rung || !contains(k.dtypes, p.type) || !k.takes(p.packed)) continue;
+    if (!k.predict || k.role != Role::rung || !contains(k.dtypes, p.type)) continue;
+    if (!k.takes(p.packed) || !k.takes(p.groups)) continue;
     if (p.type == DType::f32 && k.precision != Precision::ieee && k.precision != p.precision) continue;
     if ((k.needs == "sm_90a" && !g.wgmma) || (k.rejects && k.rejects(p))) continue;
     if (const double s = k.predict(p, g); s < std::numeric_limits<double>::infinity())
