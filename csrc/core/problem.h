@@ -116,6 +116,10 @@ struct GemmProblem {
   // groups of n are those of the transposed product. Rows of out beyond the last group are set to zero. Rows
   // of the table take it if their `groups` (table.h) say so.
   Groups groups;
+  // If set, b has two columns for each column of out: those of a gate, then those of a value. out = silu(a @
+  // gate) * (a @ value), and a bias is added to both products. n counts the columns of out. Rows take it if
+  // they have Kernel::gates.
+  bool gated = false;
   double alpha = 1.0, beta = 0.0;
   // Whether a or b is conjugated. Only for kernels that take complex matrices directly (table.h, `complex`).
   bool conjugates_a = false, conjugates_b = false;

@@ -71,6 +71,8 @@ struct Kernel {
   CodeSet codes = kNoCode;
   // What groups of uneven size may divide in its products. GroupedBy::none stands for a plain batch.
   GroupedBySet groups = kNoGroups;
+  // Whether the kernel computes products of a gate and a value (GemmProblem::gated).
+  bool gates = false;
   bool takes(const PackedWeight& b) const { return codes & fastgemm::codes(b.code); }
   bool takes(const Groups& g) const { return groups & groups_by(g.by); }
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }

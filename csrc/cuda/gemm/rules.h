@@ -79,6 +79,7 @@ inline const char* beyond_grouped_wgmma(const GemmProblem& p) {
   if (p.batch < 1 || p.batch > plans::kMostGroups) return "it takes 1 to 512 groups";
   if (p.out.col_stride != 1 && p.n != 1) return "it writes C row by row";
   if (p.k == 0) return "k is 0";
+  if (p.gated && p.groups.by != GroupedBy::m) return "it multiplies gates in groups of rows alone";
   const bool is_row = p.c.row_stride == 0 && p.groups.by == GroupedBy::m;
   if (p.beta != 0 && !is_row) return "of what is added to a product, it takes a bias of rows alone";
   const auto tiles = [](int64_t extent, int tile) { return double((extent + tile - 1) / tile); };

@@ -66,6 +66,7 @@ struct Fields {
   CodeSet codes = kNoCode;                                      // of packed weights; kNoCode: takes matrices
   double (*seconds)(const GemmProblem&, const Gpu&) = nullptr;  // in place of count: the prediction itself
   GroupedBySet groups = kNoGroups;                              // of uneven size; kNoGroups: takes a batch
+  bool gates = false;
   std::string_view summary;
 };
 
@@ -102,7 +103,8 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .most_of_triangle = r.most_of_triangle,
           .invariant = r.invariant,
           .codes = r.codes,
-          .groups = r.groups};
+          .groups = r.groups,
+          .gates = r.gates};
 }
 
 constexpr Kernel kRows[] = {

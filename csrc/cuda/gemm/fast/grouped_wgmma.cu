@@ -7,27 +7,33 @@
 //     the next group reads rows of it, which are other columns of wgmma and are not stored;
 //   - groups of k: boxes end where a group ends (parts/sources/ragged.cuh), so that no value of the next
 //     group, which may be NaN, is multiplied;
-//   - a bias is added to the sums in registers.
+//   - a bias is added to the sums in registers;
+//   - a gate and a value (GemmProblem::gated) are two blocks of X rows, and joined in registers, so that
+//   their
+//     products are rounded once and never stored (parts/sources/gated.cuh).
 //
 // Rows of C beyond the last group are set to zero by all blocks at the end.
+#include "cuda/device/activation.cuh"
 #include "cuda/gemm/parts/grouped_problem.cuh"
 #include "cuda/gemm/parts/schedules/groups.cuh"
+#include "cuda/gemm/parts/sources/gated.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// Tiles is what a schedule keeps in shared memory.
-template <int N, class Tiles>
+// Tiles is what a schedule keeps in shared memory. `gated`: X has two rows for each column of C.
+template <int N, class Tiles, bool gated = false>
 struct GroupShape {
+  static constexpr bool kGated = gated;
   static constexpr bool kMirrors = false, kAddsC = false;
   static constexpr int kHeldBoxes = N == 256 ? 3 : 4;  // four would leave too few registers
   static constexpr int kM = 128, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;
-  static constexpr int kStageBytes = (kM + kN) * 128;
+  static constexpr int kStageBytes = ((gated ? 2 : 1) * kM + kN) * 128;
   static constexpr int kStages = (192 << 10) / kStageBytes;
 
   struct Shared {
@@ -40,14 +46,16 @@ struct GroupShape {
   static_assert(sizeof(Shared) <= 227 << 10);
 };
 
-// Adds a bias to a thread's sums of a tile of C^T, whose rows are columns of C.
+// Adds a bias to a thread's sums of a tile of C^T, whose rows are columns of C. The bias begins at column
+// `first` of b.
 template <class Out, class T, int R>
-__device__ __forceinline__ void add_bias(float (&sum)[R], const GroupArguments<T>& g, int group, int row) {
+__device__ __forceinline__ void add_bias(float (&sum)[R], const GroupArguments<T>& g, int group, int row,
+                                         int first) {
   float bias[2];
   FASTGEMM_UNROLL
   for (int i = 0; i < 2; ++i)
     bias[i] = widen(static_cast<const Out*>(
-        g.bias)[group * g.bias_group_stride + min(row + 8 * i, g.rows.n - 1) * g.bias_stride]);
+        g.bias)[group * g.bias_group_stride + (first + min(row + 8 * i, g.rows.n - 1)) * g.bias_stride]);
   FASTGEMM_UNROLL
   for (int i = 0; i < R; ++i) sum[i] += bias[i % 4 / 2];
 }
@@ -67,7 +75,8 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
                               void* out) {
 #if FASTGEMM_SM90A
   using S = typename Schedule::S;
-  using Source = BoxSource<T, x_major, S::kM, Read::often, y_major, S::kN, Read::often>;
+  using Boxes = BoxSource<T, x_major, S::kM, Read::often, y_major, S::kN, Read::often>;
+  using Source = std::conditional_t<S::kGated, GatedSource<T, x_major, S::kM, S::kN>, Boxes>;
   constexpr bool kTransposed = Schedule::kTransposed;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == S::kConsumerThreads)
@@ -96,12 +105,22 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
       const auto consumer = [&] {
         return typename Source::template Consumer<S>(shared->ring, shared->stage[0], warp);
       };
-      const auto adjust = [&](auto& sum, const Part& part) {
+      const auto adjust = [&](auto& sum, const Part& part) -> auto& {
+        auto& halves = reinterpret_cast<float(&)[Source::kSums / S::kSums][S::kSums]>(sum);
         if constexpr (kTransposed) {
-          if (g.bias == nullptr) return;
-          const GroupPlace at = schedule.within_group(part.tile);
-          add_bias<Out>(sum, g, at.batch, at.row + 16 * warp + fresh_lane() / 4);
+          if (g.bias != nullptr) {
+            const GroupPlace at = schedule.within_group(part.tile);
+            FASTGEMM_UNROLL
+            for (int i = 0; i < Source::kSums / S::kSums; ++i)
+              add_bias<Out>(halves[i], g, at.batch, at.row + 16 * warp + fresh_lane() / 4, i * g.rows.n);
+          }
         }
+        if constexpr (S::kGated) {
+          FASTGEMM_UNROLL
+          for (int i = 0; i < S::kSums; ++i)
+            halves[0][i] = short_activation<Activation::silu>(halves[0][i]) * halves[1][i];
+        }
+        return halves[0];
       };
       consume<Source, Out, kTransposed>(*shared, consumer, maps, schedule, warp, adjust);
       if constexpr (kTransposed) clear_rest<Out>(out, g);
@@ -187,26 +206,30 @@ template <class T>
 void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context) {
   RowCopies copies;
   const int groups = int(p.batch);
-  const BoxOperand<T> x = box_operand(side_b(g, groups), groups, std::min(g.n, g.k), false, copies, context);
+  Side<T> side_x = side_b(g, groups);
+  if (p.gated) side_x.side *= 2;
+  const BoxOperand<T> x = box_operand(side_x, groups, std::min(g.n, g.k), false, copies, context);
   const BoxOperand<T> y = along(Major::k, side_a(g, 1), copies, context);
   const bool in_boxes = Boxes{g.result.out, g.result.row_stride, 0}.writable(g, 1);
   GroupArguments<T> arguments = arguments_of(p, g, in_boxes);
-  const int columns = plans::group_columns(g.m, groups);
+  const int wide = plans::group_columns(g.m, groups), columns = p.gated ? std::min(wide, 128) : wide;
   arguments.schedule.tiles_m = int(ceil_div(g.n, 128));
   arguments.schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
-  arguments.sharing = p.invariant ? plans::kUnshared : plans::kLastWave;
+  arguments.sharing = p.invariant || p.gated ? plans::kUnshared : plans::kLastWave;
   const int64_t most = (ceil_div(g.m, columns) + groups) * arguments.schedule.tiles_m;
   const int blocks = plans::specialized_blocks(most, arguments.schedule.stages / kChunk, multiprocessors());
   Maps maps{};
-  maps.x = x.map(128), maps.y = y.map(kRowsOfBox), maps.batch_x = 1;
+  maps.x = x.map(p.gated ? 64 : 128), maps.y = y.map(kRowsOfBox), maps.batch_x = 1;
   maps.out = in_boxes ? map_of_result(g, true, groups) : maps.y;
-  const auto run = [&]<int N>() {
-    using Schedule = RowGroups<GroupShape<N, GroupTiles>, T>;
+  const auto run = [&]<int N, bool gated = false>() {
+    using Schedule = RowGroups<GroupShape<N, GroupTiles, gated>, T>;
     if (x.major == Major::k)
       launch_groups<Schedule, Major::k, Major::k>(maps, arguments, g, blocks, copies, context);
     else
       launch_groups<Schedule, Major::mn, Major::k>(maps, arguments, g, blocks, copies, context);
   };
+  if (p.gated)
+    return columns == 64 ? run.template operator()<64, true>() : run.template operator()<128, true>();
   columns == 64 ? run.template operator()<64>() : run.template operator()<256>();
 }
 

@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       const auto consumer = [&] {
         return typename Source::template Consumer<S>(shared->ring, shared->stage[0], warp);
       };
-      consume<Source, Out, transposed>(*shared, consumer, maps, schedule, warp, [](auto&&...) {});
+      consume<Source, Out, transposed>(*shared, consumer, maps, schedule, warp,
+                                       [](auto& sum, const Part&) -> auto& { return sum; });
     });
     return;
   }

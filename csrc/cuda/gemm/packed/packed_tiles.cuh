@@ -85,10 +85,11 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
         return WgmmaConsumer<S::kStages, S::kStageBytes, typename Source::Products>(
             shared->ring, shared->stage[0], warp, weight);
       };
-      const auto adjust = [&](auto& sum, const Part& part) {
+      const auto adjust = [&](auto& sum, const Part& part) -> auto& {
         const int row = schedule.place(part).row + 16 * warp + fresh_lane() / 4;
         if (weight.scales.by_rows || weight.weight.global || weight.bias)
           finish_rows<Out, T>(sum, weight, g.rows.n, row);
+        return sum;
       };
       consume<Source, Out, true>(*shared, consumer, maps, schedule, warp, adjust);
     });
@@ -105,8 +106,7 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
   }
   if (g.rows.data == nullptr) return;
   const auto schedule = parts();
-  with_result(
-      [&]<class Out>() { store_boxes<Out, true>(*shared, schedule, warp - S::kConsumerWarps - 1); });
+  with_result([&]<class Out>() { store_boxes<Out, true>(*shared, schedule, warp - S::kConsumerWarps - 1); });
 #endif
 }
 

@@ -1,8 +1,9 @@
 // The room of persistent kernels whose producer warp fills a ring, whose two warpgroups of 128 rows multiply
 // from it, and whose results are stored asynchronously: wgmma_specialized, and packed_tiles, whose X are
 // packed weights. Contract: produce() and consume() compute a block's parts of tiles
-// (parts/schedules/chunks.cuh). A kernel brings its Source: Source::Producer fills stages, Source::Consumer
-// multiplies them. adjust(sum, part) may change the sums of a finished tile.
+// (parts/schedules/chunks.cuh). A kernel brings its Source: Source::Producer fills stages, and
+// Source::Consumer multiplies them into Source::kSums sums of a thread. adjust(sum, part) returns the
+// S::kSums results of a finished tile: the sums as they are, or changed.
 #pragma once
 
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
@@ -101,6 +102,7 @@ __device__ __forceinline__ bool is_skipped(const TileOrigin<S>& tile, const Argu
 template <class S_, class T>
 struct PersistentSchedule {
   using S = S_;
+  using Element = T;
   const Arguments<T>& g;
   Parts parts;
 
@@ -205,12 +207,14 @@ __device__ __forceinline__ void consume(typename Schedule::S::Shared& shared, Ma
   const auto store_held = [&](int i) {
     if (i < boxes.kHeld) boxes.store(i);
   };
-  multiply_parts<Source, S::kSums, kChunk>(consumer, schedule, store_held, [&](auto& sum, const Part& part) {
-    if (!schedule.finishes(sum, part, warp / 4)) return;
-    adjust(sum, part);
-    if constexpr (kFuses<S>) finish_strip<32, Out>(g.epilogue, schedule.place(part).column, g.rows.n, sum);
-    finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
-  });
+  multiply_parts<Source, Source::kSums, kChunk>(
+      consumer, schedule, store_held, [&](auto& all, const Part& part) {
+        if (!schedule.finishes(all, part, warp / 4)) return;
+        Accumulator<typename Schedule::Element>(&sum)[S::kSums] = adjust(all, part);
+        if constexpr (kFuses<S>)
+          finish_strip<32, Out>(g.epilogue, schedule.place(part).column, g.rows.n, sum);
+        finish_tile<S>(shared, g, part.tile, sum, boxes, consumer.at, warp);
+      });
   boxes.store_all();
   wait_stores_read<0>();
 }

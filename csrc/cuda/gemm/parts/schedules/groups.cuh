@@ -63,6 +63,7 @@ struct NoTiles {};
 inline constexpr int kRowsOfBox = 64;
 struct RowsOrigin {
   int x, group, y, boxes;
+  int value;  // the first row of the values in X, if X are gates and values
 
   template <class X, class Y>
   __device__ __forceinline__ int bytes() const {
@@ -71,7 +72,10 @@ struct RowsOrigin {
   template <class X, class Y>
   __device__ __forceinline__ void load(unsigned char* to, const TensorMap* of_x, const TensorMap* of_y,
                                        Barrier* full, int step) const {
-    X::load(to, of_x, full, x, step * X::kK, group);
+    if constexpr (requires { X::kGated; })
+      X::load(to, of_x, full, x, value, step * X::kK, group);
+    else
+      X::load(to, of_x, full, x, step * X::kK, group);
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < boxes; ++i)
       load_box(to + X::kBytes + i * (kRowsOfBox * 128), of_y, full, step * Y::kK, y + i * kRowsOfBox, 0);
@@ -133,6 +137,11 @@ struct RowGroups {
     }
   }
   __device__ __forceinline__ bool ends(const Part& part) const { return part.end == tiles.work.steps; }
+  // Tiles of a gate and a value, which have twice the sums, are not shared.
+  template <int R>
+  __device__ __forceinline__ bool finishes(Accumulator<T> (&)[R], const Part&, int) const {
+    return true;
+  }
   __device__ __forceinline__ bool finishes(Accumulator<T> (&sum)[S::kSums], const Part& part,
                                            int warpgroup) const {
     const Schedule<Accumulator<T>> s{0, 0, tiles.work, g.schedule.partials, g.schedule.flags};
@@ -150,10 +159,12 @@ struct RowGroups {
   __device__ __forceinline__ RowsOrigin origin(const BoxMaps&, const Part& part) const {
     const GroupPlace at = within_group(part.tile);
     const GroupRange range = g.range(at.batch);
-    return {at.row, at.batch, range.begin + at.column, columns_at(at, range) / kRowsOfBox};
+    return {at.row, at.batch, range.begin + at.column, columns_at(at, range) / kRowsOfBox, g.rows.n};
   }
   // The rows of the group in a tile, rounded up to whole boxes.
-  __device__ __forceinline__ int columns_of(const Part& part) const {
+  __device__ __forceinline__ int columns_of(const Part& part) const
+    requires(S::kN == 256)
+  {
     const GroupPlace at = within_group(part.tile);
     return columns_at(at, g.range(at.batch));
   }
