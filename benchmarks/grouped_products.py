@@ -2,15 +2,17 @@
 
 Tokens are routed as a trained router does it: some experts get many, many get few (a Zipf distribution of fixed
 seed). L2 is cold: 256 MB are written before each call. Calls take turns; the times are medians of CUDA events
-around one call. ``read`` is the time that a plain read of all bytes that must move takes at the rate of torch's sum.
+around one call. ``read`` is the time in which torch's sum would read all bytes that must move. The kernel "gates"
+is the product with swiglu in the kernel; compare it with the plain product.
 
-    python benchmarks/grouped_products.py --layer 128x2048x1536 --top 8 --tokens 1,16,256,4096
+    python benchmarks/grouped_products.py --layer 128x2048x1536 --tokens 1,16,256,4096
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from typing import NamedTuple
 
 import click
 import fastgemm
@@ -70,47 +72,67 @@ def bytes_of(a: Tensor, b: Tensor, out: Tensor, sizes: list[int]) -> int:
     return a.nbytes + out.nbytes + b.nbytes * used // len(sizes)
 
 
-def measure(layer: str, tokens: int, dtype: torch.dtype, kernels: list[str], repeats: int, read: float) -> None:
-    experts, k, n, top = LAYERS[layer]
-    sizes = sizes_of(experts, tokens, top)
+def product(a: Tensor, b: Tensor, offs: Tensor, kernel: str) -> Callable[[], Tensor]:
+    """A call of one of the options of ``--kernels``."""
+    if kernel == "torch":
+        return lambda: torch._grouped_mm(a, b, offs)
+    if kernel == "gates":
+        return lambda: torch.ops.fastgemm.grouped_mm(a, b, offs, activation="swiglu")
+    return lambda: fastgemm.grouped_mm(a, b, offs, kernel=None if kernel == "none" else kernel)
+
+
+class Problem(NamedTuple):
+    layer: str
+    tokens: int
+    dtype: torch.dtype
+
+
+def measure(problem: Problem, kernels: list[str], repeats: int, read: float) -> None:
+    experts, k, n, top = LAYERS[problem.layer]
+    sizes = sizes_of(experts, problem.tokens, top)
     offs = torch.tensor(sizes, device=DEVICE).cumsum(0).int()
-    a = torch.randn(sum(sizes), k, device=DEVICE).to(dtype)
-    b = (torch.randn(experts, n, k, device=DEVICE, dtype=dtype) * 0.02).mT
-    calls: dict[str, Callable[[], Tensor]] = {"torch": lambda: torch._grouped_mm(a, b, offs)}
-    for kernel in kernels:
-        calls[kernel] = lambda kernel=kernel: fastgemm.grouped_mm(
-            a, b, offs, kernel=None if kernel == "none" else kernel
-        )
-    shown(f"{layer} tokens {tokens}, {max(sizes)} rows at most", calls, repeats, lambda r: error_of(r, a, b, sizes),
-          bytes_of(a, b, calls["torch"](), sizes) / read, 2 * a.shape[0] * n * k)
+    a = torch.randn(sum(sizes), k, device=DEVICE).to(problem.dtype)
+    b = (torch.randn(experts, n, k, device=DEVICE, dtype=problem.dtype) * 0.02).mT
+    calls = {kernel: product(a, b, offs, kernel) for kernel in ("torch", *kernels)}
+    moved = bytes_of(a, b, calls["torch"](), sizes)
+    print(
+        f"{problem.layer} tokens {problem.tokens}, {max(sizes)} rows at most: read {moved / read * 1e6:.1f} us",
+        end="",
+    )
+    show(calls, repeats, lambda r: error_of(r, a, b, sizes), 2 * a.shape[0] * n * k)
 
 
-def measure_gradient(layer: str, tokens: int, dtype: torch.dtype, kernels: list[str], repeats: int, read: float) -> None:
-    experts, k, n, top = LAYERS[layer]
-    sizes = sizes_of(experts, tokens, top)
+def measure_gradient(problem: Problem, kernels: list[str], repeats: int, read: float) -> None:
+    experts, k, n, top = LAYERS[problem.layer]
+    sizes = sizes_of(experts, problem.tokens, top)
     offs = torch.tensor(sizes, device=DEVICE).cumsum(0).int()
-    x = torch.randn(sum(sizes), k, device=DEVICE).to(dtype)
-    grad = torch.randn(sum(sizes), n, device=DEVICE).to(dtype)
-    calls: dict[str, Callable[[], Tensor]] = {"torch": lambda: torch._grouped_mm(grad.T, x, offs)}
-    for kernel in kernels:
-        calls[kernel] = lambda kernel=kernel: fastgemm.grouped_mm(
-            grad.T, x, offs, kernel=None if kernel == "none" else kernel
-        )
-    expected = torch._grouped_mm(grad.T, x, offs).float()
-    shown(f"{layer} tokens {tokens} gradient of weights", calls, repeats,
-          lambda r: float((r.float() - expected).norm() / expected.norm()),
-          (x.nbytes + grad.nbytes + expected.nbytes // 2) / read, 2 * sum(sizes) * n * k)
+    x = torch.randn(sum(sizes), k, device=DEVICE).to(problem.dtype)
+    grad = torch.randn(sum(sizes), n, device=DEVICE).to(problem.dtype)
+    calls = {kernel: product(grad.T, x, offs, kernel) for kernel in ("torch", *kernels)}
+    expected = calls["torch"]().float()
+    moved = x.nbytes + grad.nbytes + expected.nbytes // 2
+    print(
+        f"{problem.layer} tokens {problem.tokens}, gradient of weights: read {moved / read * 1e6:.1f} us",
+        end="",
+    )
+    show(
+        calls,
+        repeats,
+        lambda r: float((r.float() - expected).norm() / expected.norm()),
+        2 * sum(sizes) * n * k,
+    )
 
 
-def shown(what: str, calls: dict[str, Callable[[], Tensor]], repeats: int, error: Callable[[Tensor], float],
-          read: float, flops: float) -> None:
+def show(
+    calls: dict[str, Callable[[], Tensor]], repeats: int, error: Callable[[Tensor], float], flops: float
+) -> None:
     times = cold_medians(calls, repeats)
-    line = f"{what}: read {read * 1e6:.1f} us"
+    line = ""
     for name, call in calls.items():
         line += f"; {name} {times[name]:.1f} us"
         line += f" ({flops / times[name] / 1e6:.0f} TFLOPS)" if flops / times[name] / 1e6 > 50 else ""
         line += "" if name == "torch" else f" {times['torch'] / times[name]:.2f} of torch"
-        line += f", error {error(call()):.1e}"
+        line += "" if name == "gates" else f", error {error(call()):.1e}"
     print(line, flush=True)
 
 
@@ -132,9 +154,8 @@ def main(layers: list[str], tokens: str, kernels: str, dtype: str, gradient: boo
     print(f"{torch.cuda.get_device_name()}, reads {read / 1e12:.2f} TB/s")
     for layer in layers:
         for count in tokens.split(","):
-            (measure_gradient if gradient else measure)(
-                layer, int(count), getattr(torch, dtype), kernels.split(","), repeats, read
-            )
+            problem = Problem(layer, int(count), getattr(torch, dtype))
+            (measure_gradient if gradient else measure)(problem, kernels.split(","), repeats, read)
 
 
 if __name__ == "__main__":

@@ -42,13 +42,14 @@ void add_weight(const PackedWeight& w, const void* codes, int64_t n, int64_t k) 
 }
 
 void add_buffers(const GemmProblem& p) {
+  const int64_t columns_of_b = p.gated ? 2 * p.n : p.n;
   add("a", p.a, p.type, p.batch, p.m, p.k);
   if (p.packed.is_given())
     add_weight(p.packed, p.b.data, p.n, p.k);
   else
-    add("b", p.b, p.type, p.batch, p.k, p.n);
+    add("b", p.b, p.type, p.batch, p.k, columns_of_b);
   add_bytes("ends", p.groups.ends, p.batch * int64_t(sizeof(int32_t)));
-  add("c", p.c, p.out_type, p.batch, p.m, p.n);
+  add("c", p.c, p.out_type, p.batch, p.m, columns_of_b);
   add_bias(p.epilogue, p.out_type, p.m, p.n);
   add_result(p.out, p.out_type, p.batch, p.m, p.n);
 }

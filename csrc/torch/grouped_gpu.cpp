@@ -27,6 +27,7 @@ GemmProblem problem_of(const GroupedCall& call, const View& bias) {
   p.type = arithmetic_type("a", a.dtype), p.out_type = arithmetic_type("out", call.out.view.dtype);
   p.precision = call.precision.value_or(Precision::ieee);
   p.batch = call.groups, p.m = a.size(2), p.k = a.size(1), p.n = b.size(1);
+  if (call.gated) p.gated = true, p.n /= 2;
   p.a = matrices_of<ConstMatrix>(a), p.b = matrices_of<ConstMatrix>(b);
   p.out = matrices_of<Matrix>(call.out.view);
   p.groups = {call.by, static_cast<const int32_t*>(call.offs.view.data)};

@@ -203,15 +203,26 @@ void check_bias(const GroupedCall& call, int32_t result) {
               dtype_text(call.a.view.dtype));
 }
 
+bool is_on_cpu(const View& v) { return v.device_type == aoti_torch_device_type_cpu() && !simulating(); }
+
 void check_activation(const GroupedCall& call) {
   const int32_t type = call.a.view.dtype;
   if (call.activation != Activation::none && (is_complex(type) || is_integer(arithmetic_type("a", type))))
     bad_value("an activation is for floating-point types, got " + dtype_text(type));
 }
 
+void check_gates(const GroupedCall& call) {
+  if (!call.gated) return;
+  if (call.b.view.size(1) % 2 != 0)
+    bad_value("activation='swiglu' halves the result, whose size " + std::to_string(call.b.view.size(1)) +
+              " is odd");
+  if (call.by != GroupedBy::m || is_on_cpu(call.a.view))
+    throw CannotRun("a product that applies swiglu has groups of rows, on a GPU");
+}
+
 // The result, whose rows begin at multiples of `alignment` bytes.
 Tensor new_result(const GroupedCall& call, int32_t dtype, int64_t alignment) {
-  const int64_t m = call.a.view.size(2), n = call.b.view.size(1);
+  const int64_t m = call.a.view.size(2), n = call.b.view.size(1) / (call.gated ? 2 : 1);
   const int64_t step = std::max<int64_t>(alignment / int64_t(aoti_torch_dtype_element_size(dtype)), 1);
   const int64_t pitch = (n + step - 1) / step * step;
   const bool one = call.by == GroupedBy::m || call.by == GroupedBy::n;
@@ -232,8 +243,6 @@ const TensorRef& with_unit_stride(const TensorRef& x, OperandCopy& copy) {
   const View& v = x.view;
   return is_scattered(matrix_of<ConstMatrix>(v, false), v.size(2), v.size(1)) ? copy.make(x, v.dtype) : x;
 }
-
-bool is_on_cpu(const View& v) { return v.device_type == aoti_torch_device_type_cpu() && !simulating(); }
 
 void compute(GroupedCall& call) {
   if (call.by == GroupedBy::none) return multiply_batch(call);
@@ -281,6 +290,7 @@ AtenTensorHandle multiply_groups(GroupedCall call, const std::optional<int32_t>&
   const int32_t result = result_dtype(a, b, out_dtype);
   check_bias(call, result);
   check_activation(call);
+  check_gates(call);
   std::optional<Tensor> bias, offs;
   if (call.bias && call.bias.view.dtype != result)
     bias = contiguous_matrices(call.bias.tensor, call.bias.view, result), call.bias = viewed(*bias);
@@ -299,7 +309,8 @@ void grouped_mm(StableIValue* stack, uint64_t, uint64_t) {
   GroupedCall call{.a = viewed(args.a), .b = viewed(args.b)};
   if (args.offs) call.offs = viewed(*args.offs);
   if (args.bias) call.bias = viewed(*args.bias);
-  call.activation = activation_of(args.activation);
+  call.gated = args.activation == "swiglu";
+  if (!call.gated) call.activation = activation_of(args.activation);
   call.choice = choice_of(args.level, args.kernel);
   if (args.invariant) {
     if (!is_free(call.choice))

@@ -13,6 +13,7 @@ struct GroupedCall {
   GroupedBy by = GroupedBy::none;
   int64_t groups = 0;
   Activation activation = Activation::none;
+  bool gated = false;  // swiglu: b has the columns of a gate, then those of a value (GemmProblem::gated)
   Choice choice;
   std::optional<Precision> precision;
 };

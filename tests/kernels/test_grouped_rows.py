@@ -170,6 +170,32 @@ def test_activations_round_once(activation):
     torch.testing.assert_close(result, expected.bfloat16(), rtol=8e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("along_k", [True, False])
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=name_of)
+def test_gates(dtype, along_k):
+    """silu(gate) * up of unrounded sums, with a bias for both, in narrow and wide tiles."""
+    for sizes, n in (((3, 0, 20), 40), ((200, 70), 136)):
+        rows = sum(sizes)
+        a, b = (
+            random_tensor(rows + 3, 264, dtype=dtype),
+            random_tensor(len(sizes), 2 * n, 264, dtype=dtype).mT,
+        )
+        if not along_k:
+            b = b.contiguous()
+        bias = random_tensor(len(sizes), 2 * n, dtype=dtype)
+        given = [x.to(DEVICE) for x in (a, b * 0.1, ends(sizes), bias)]
+        with contextlib.nullcontext() if ON_GPU else fastgemm.simulate():
+            result = torch.ops.fastgemm.grouped_mm(*given[:3], bias=given[3], activation="swiglu").cpu()
+        assert result.shape == (rows + 3, n)
+        for i, part in enumerate(parts(sizes)):
+            sums = a[part].double() @ given[1][i].cpu().double() + bias[i].double()
+            gate, up = sums.chunk(2, -1)
+            torch.testing.assert_close(
+                result[part].double(), torch.nn.functional.silu(gate) * up, rtol=8e-3, atol=1e-3
+            )
+        assert not result[rows:].any()
+
+
 def test_wrong_ends_stay_inside():
     """Ends that descend or lie beyond the rows have no access out of bounds."""
     a, b = random_tensor(20, 64, dtype=BF16), random_tensor(4, 64, 48, dtype=BF16)

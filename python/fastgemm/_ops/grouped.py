@@ -6,15 +6,17 @@ group is one whose k is grouped."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
 from .._typing import GatedActivation, Precision
-from ..table import INVARIANT, invariant_choice
+from ..table import INVARIANT, invariant_choice, kernels
 from . import autocast
 from .dispatch import CHOICE, Op, needs_function, ops, options_of, overridden, public
 from .gated import SWIGLU, swiglu
@@ -22,6 +24,10 @@ from .gather import gathered
 from .gemm import gemm
 from .linear import ACTIVATIONS, _check_activation
 from .vmap import batch_first, rank_of
+
+GATES = "grouped_wgmma"
+"""The row that joins a gate and up."""
+MOST_GATED_GROUPS = 512
 
 
 def grouped_mm(
@@ -66,7 +72,8 @@ def grouped_mm(
             usual one.
         activation: applied after the bias: ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"`` or None, as for
             :func:`linear`; or ``"swiglu"`` for an even N: ``silu(gate) * up``, where the first half of a row is
-            the gate. The result then has N / 2 columns.
+            the gate. The result then has N / 2 columns. On Hopper, in 16 bits and without a gradient, the kernel
+            computes it from unrounded sums; elsewhere it is a pass after the product.
         rows: int32 or int64 ``(R,)``; the product is that of ``a[rows]``. ``a`` has 2 dimensions and ``b`` 3;
             ``offs`` counts R rows.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
@@ -127,10 +134,37 @@ def activated(
 ) -> Tensor:
     """The product and its activation, of checked arguments."""
     if activation == SWIGLU:
+        if _joins_gates(a, b, offs, bias, options):
+            return GROUPED.call((a, b, offs, bias), {**options, "activation": SWIGLU})
         return swiglu(GROUPED.call((a, b, offs, bias), options))
     if activation is not None:
         options = {**options, "activation": activation}
     return GROUPED.call((a, b, offs, bias), options)
+
+
+@cache
+def _kernel_of_gates() -> bool:
+    return any(row.available for row in kernels("gemm", "cuda") if row.name == GATES)
+
+
+def _joins_gates(
+    a: Tensor, b: Tensor, offs: Tensor | None, bias: Tensor | None, options: dict[str, Any]
+) -> bool:
+    """Whether a kernel joins gate and up before it stores them. Gradients need both, so it is not for these."""
+    return (
+        a.is_cuda
+        and a.dtype in (torch.bfloat16, torch.float16)
+        and (a.dim(), b.dim(), b.dtype) == (2, 3, a.dtype)
+        and b.shape[-1] % 2 == 0
+        and offs is not None
+        and 0 < offs.numel() <= MOST_GATED_GROUPS
+        and a.shape[1] > 0
+        and options.get("level") in (None, 6)
+        and options.get("impl") in (None, GATES, *INVARIANT)
+        and not is_compiling()
+        and not needs_function(a, b, bias)
+        and _kernel_of_gates()
+    )
 
 
 def _rows_of(a: Tensor, b: Tensor, rows: Tensor) -> Tensor:

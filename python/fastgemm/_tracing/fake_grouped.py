@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._errors import MULTIPLIED, multiplied_as, part_dtype, product_type
+from .._ops.gated import SWIGLU
 from .._ops.grouped import GROUPED
 from .._ops.linear import ACTIVATIONS, FLOATS
 from ..table import check_choice, check_precision, takes_product
@@ -73,12 +74,18 @@ def grouped_mm(
     types = a.dtype, b.dtype, out_dtype
     if not takes_product(product_type(*types), a.device, level, impl):
         check_choice("gemm", a.device, multiplied_as(*types), level, impl, precision)
+    if activation == SWIGLU:
+        _require(
+            n % 2 == 0 and not by_columns and a.dim() == 2,
+            lambda: "swiglu needs groups of rows and an even size",
+        )
+        n //= 2
     return a.new_empty((m, n) if a.dim() != b.dim() else (groups, m, n), dtype=dtype)
 
 
 def _check_activation(a: Tensor, activation: str | None) -> None:
     _require(
-        activation is None or activation in ACTIVATIONS,
+        activation in (None, SWIGLU, *ACTIVATIONS),
         lambda: f"unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
     )
     _require(

@@ -12,7 +12,8 @@ namespace {
 double seconds_of_groups(const GemmProblem& p, const Gpu& gpu, int rows, double of_peak,
                          double of_bandwidth) {
   constexpr double kLaunch = 7e-6;
-  const double m = double(p.m), n = double(p.n), k = double(p.k), groups = double(p.batch);
+  const double m = double(p.m), n = double(p.n) * (p.gated ? 2 : 1), k = double(p.k),
+               groups = double(p.batch);
   const bool by_rows = p.groups.by == GroupedBy::m;
   const double all_rows = by_rows ? m + groups * rows / 2 : m;
   const double elements = by_rows ? std::min(groups, m) * n * k + m * (n + k) : groups * m * n + k * (m + n);
