@@ -52,8 +52,8 @@ def experts_forward(
     if experts.is_transposed:
         first, last = first.mT, last.mT
     x = hidden_states.to(first.dtype)
-    choice = (getattr(experts, name, None) for name in ("level", "kernel", "precision"))
-    options = options_of(x, *choice, None, None)
+    level, kernel, precision = (getattr(experts, name, None) for name in ("level", "kernel", "precision"))
+    options = options_of(x, level, kernel, precision, None, None)
     if _is_swiglu(experts):
         return mixture(x, first, last, top_k_index, top_k_weights, options).to(hidden_states.dtype)
     name = "gate_up_proj_bias" if experts.has_gate else "up_proj_bias"
@@ -99,8 +99,9 @@ def _register() -> None:
 
 def are_experts(module: torch.nn.Module) -> bool:
     """Whether a module is a layer of experts whose config names the implementation."""
-    config = getattr(module, "config", None)
-    return hasattr(type(module), "_apply_gate") and hasattr(config, "_experts_implementation")
+    if not hasattr(type(module), "_apply_gate"):
+        return False
+    return hasattr(getattr(module, "config", None), "_experts_implementation")
 
 
 def convert_experts(module: Any) -> None:
