@@ -8,7 +8,7 @@
 
 namespace fastgemm::torch_ops {
 
-inline bool is_tuned(const ProductCall& call) { return call.tune || tunes_all(); }
+inline bool is_tuned(const ProductCall& call) { return !call.is_group && (call.tune || tunes_all()); }
 
 // Whether a product is to be measured: the call asks for that and leaves the choice open, and nothing is
 // remembered. Symmetric results and other shortcuts are not.

@@ -65,6 +65,7 @@ Part<1> bias_of(const TensorRef& bias, int64_t group, int64_t column, int64_t co
 void multiply_part(const GroupedCall& call, const TensorRef& a, const TensorRef& b, const TensorRef& bias,
                    const TensorRef& out) {
   ProductCall product{.a = a, .b = b, .out = out};
+  product.is_group = call.by != GroupedBy::none;
   product.choice = call.choice, product.precision = call.precision, product.out_dtype = out.view.dtype;
   if (call.activation == Activation::none)
     product.c = bias;

@@ -38,6 +38,8 @@ struct ProductCall {
   Activation activation = Activation::none;
   TensorRef bias;
   bool tune = false;  // measured where it first runs (first_calls.h)
+  // One group of many, whose sizes change from call to call: never measured where it first runs.
+  bool is_group = false;
   // If given, b is packed: its view has the address of the codes, shape (n, k), and the type of a.
   PackedWeight packed;
 };

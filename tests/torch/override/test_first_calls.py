@@ -137,6 +137,18 @@ def test_a_choice_is_not_tuned(choice, measured):
     assert not measured
 
 
+def test_groups_are_not_tuned(measured):
+    a, b = operands()
+    fastgemm.enable(tune=True)
+    try:
+        fastgemm.grouped_mm(a, b.expand(3, -1, -1), torch.tensor([9, 9, 33], dtype=torch.int32))
+        assert not measured
+        fastgemm.grouped_mm(a.expand(3, -1, -1), b.expand(3, -1, -1))
+        assert len(measured) == 1
+    finally:
+        fastgemm.disable()
+
+
 def test_symmetric_results_and_empty_ones_are_not_tuned(measured):
     a, _ = operands()
     with fastgemm.patch(tune=True):
