@@ -9,11 +9,7 @@ import torch
 from torch import Tensor
 from weights import KINDS, kind_id, random_weight, values
 
-ROWS = [
-    row
-    for row in fastgemm.kernels("gemm", "cpu")
-    if row.available and "int4" in row.codes and row.name != "dequantized"
-]
+ROWS = [row for row in fastgemm.kernels("gemm", "cpu") if row.available and "int4" in row.codes]
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 # One row of the weight, an odd K, groups that end inside a line of codes, several panels of scales.
 SHAPES = [(1, 77), (70, 200), (37, 387), (67, 2200)]
