@@ -1,4 +1,4 @@
-//   make sim KERNEL=packed_mma
+//   make sim KERNEL=packed_mma ARGS='--dtype bf16'
 //
 // Level 6 since sm_80 with weights of 4 and 8 bits: tensor cores. What changes from level 5:
 //   - the weight is the A operand of mma.sync: a unit holds its codes as fragments, so a thread reads 16
