@@ -177,6 +177,40 @@ def test_no_terms(device, dtype, activation):
     assert fastgemm.linear(x, w[:0], b[:0], activation=activation).shape == (5, 0)
 
 
+@every_type
+@every_device
+def test_swiglu(device, dtype):
+    x, w, b, _ = layer(5, 14, 33, dtype, device)
+    residual = torch.randn(5, 7).to(dtype).to(device)
+    gate, up = (x.double() @ w.double().T + b.double()).chunk(2, -1)
+    exact = functional.silu(gate) * up
+    u = torch.finfo(dtype).eps
+    for r in (None, residual):
+        got = fastgemm.linear(x, w, b, activation="swiglu", residual=r)
+        wanted = exact if r is None else exact + r.double()
+        assert got.dtype == dtype
+        bound = 8 * u * (1 + gate.abs() + up.abs() + (gate * up).abs() + wanted.abs())
+        assert ((got.double() - wanted).abs() <= bound).all()
+    with pytest.raises(ValueError, match=r"fastgemm.linear: .* whose size 13 is odd"):
+        fastgemm.linear(x, w[:13], activation="swiglu")
+    with pytest.raises(ValueError, match="residual"):
+        fastgemm.linear(x, w, b, activation="swiglu", residual=torch.zeros(5, 14, dtype=dtype, device=device))
+    if dtype == torch.float64:
+        leaves = [t.double().requires_grad_() for t in (x, w, b, residual)]
+        assert torch.autograd.gradcheck(
+            lambda x, w, b, r: fastgemm.linear(x, w, b, activation="swiglu", residual=r), leaves
+        )
+
+
+@every_device
+def test_swiglu_of_packed_weights(device):
+    x, w = torch.randn(5, 64, device=device), torch.randn(32, 64, device=device)
+    q = fastgemm.quantize_weight(w, "int8")
+    got = fastgemm.linear(x, q, activation="swiglu")
+    gate, up = (x @ q.dequantize().to(x.dtype).T).chunk(2, -1)
+    torch.testing.assert_close(got, functional.silu(gate) * up, rtol=1e-4, atol=1e-3)
+
+
 @every_device
 def test_complex_without_activation(device):
     x, w, b, r = (

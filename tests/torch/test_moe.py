@@ -91,6 +91,11 @@ def test_compiled_and_exported():
     wanted = fastgemm.moe(*given)
     compiled = torch.compile(lambda *x: fastgemm.moe(*x), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(*given), wanted)
+    tensors = [given[i].requires_grad_() for i in (0, 1, 2, 4)]
+    grads = [torch.autograd.grad(f(*given).sin().sum(), tensors) for f in (compiled, fastgemm.moe)]
+    for got, eager in zip(*grads, strict=True):
+        torch.testing.assert_close(got, eager)
+    given = [t.detach() for t in given]
 
     class Layer(torch.nn.Module):
         def forward(self, x, ids, weights):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 
 def gathered(x: Tensor, rows: Tensor, places: Tensor | None = None) -> Tensor:
@@ -21,7 +22,19 @@ def gathered(x: Tensor, rows: Tensor, places: Tensor | None = None) -> Tensor:
     """
     if places is None:
         return x.index_select(0, rows)
+    if is_compiling():  # which traces no function with a formula for forward mode
+        return _by_pairs(x, rows, places)
     return _Gather.apply(x, rows, places)
+
+
+def _by_pairs(x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+    """The same by functions of torch: a copy for each place, which inductor does not make. In its gradient, no two
+    numbers meet before the sum over the copies."""
+    if places.shape[1] == 1:  # each row once: nothing is added up
+        return x.index_select(0, rows)
+    copies = x.unsqueeze(1).expand(-1, places.shape[1], -1).flatten(0, 1)
+    pairs = torch.arange(rows.shape[0], device=rows.device)
+    return copies.index_select(0, torch.empty_like(pairs).scatter_(0, places.flatten(), pairs))
 
 
 def sums_of(y: Tensor, places: Tensor) -> Tensor:
