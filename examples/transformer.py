@@ -168,8 +168,7 @@ def phases(
 ) -> dict[str, Call]:
     """The functions to time; none of them changes the model's shape or the data.
 
-    ``products`` is a context around the products. The optimizer has none, so it stays outside: if a patch is a
-    mode, each op of the optimizer would cost time on the host.
+    ``products`` is a context around the products. The optimizer has no products, so it stays outside.
     """
     optimizer = optimizer_of(model)
 

@@ -1,7 +1,7 @@
 """Tests random changes of models: a converted or fused model must stay equal to torch's with the same changes.
 
-hypothesis prints the shortest failing sequence that it finds. The default number of sequences finds what one
-change breaks. FASTGEMM_TEST_SURGERY=10 runs ten times as many.
+hypothesis prints the shortest failing sequence that it finds. The default number of sequences is enough for
+faults that one change shows. FASTGEMM_TEST_SURGERY=10 runs ten times as many.
 """
 
 from __future__ import annotations

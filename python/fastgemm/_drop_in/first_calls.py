@@ -36,7 +36,7 @@ WAIT, WAIT_IN_ALL = 1.0, 5.0
 _locks: defaultdict[torch.device, threading.Lock] = defaultdict(
     threading.Lock
 )  # another device goes on meanwhile
-_here = threading.local()  # .measuring: whether this thread is
+_here = threading.local()  # .measuring: whether this thread measures now
 _saves = True  # until the file cannot be written
 _waited = 0.0
 

@@ -13,7 +13,7 @@ class Plain(NamedTuple):
 
     Attributes:
         format: the name of its format.
-        codes: ``(n, k)``, or of 4-bit codes ``(n, ceil(k / 2))`` uint8.
+        codes: ``(n, k)``; codes of 4 bits are ``(n, ceil(k / 2))``, uint8.
         scales: one for each block of ``group``: ``(ceil(n / group[0]), ceil(k / group[1]))``.
         group: the rows and columns of a block.
         shape: ``(n, k)``.

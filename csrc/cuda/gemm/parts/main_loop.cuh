@@ -1,7 +1,7 @@
 // The main loop of kernels in which one thread asks for the stages of a tile and warpgroups multiply them.
 // Contract: StageProducer fills stages of the operands X (rows of wgmma) and Y (its columns), and
-// WgmmaConsumer (wgmma_consumer.cuh) multiplies them in that order. RowBlocks is what a consumer multiplies
-// by where one warpgroup has several blocks of 64 rows:
+// WgmmaConsumer (wgmma_consumer.cuh) multiplies them in that order. A warpgroup that has several blocks of
+// 64 rows multiplies them by RowBlocks:
 //
 //              Y: kColumns                     one instruction: 64 rows x kColumns
 //            +-------------+

@@ -92,9 +92,9 @@ double share_with_c(const GemmProblem& p) {
 
 }  // namespace
 
-// The weights of the axes, in octaves of m, n or k: another layout is as far as two octaves, an alignment of
-// rows to 16 or to 4 bytes as far as 1.7, and to 8 bytes as far as 1.2. An octave of the batch counts about
-// half.
+// The weights of the axes, in octaves of m, n or k. Another layout counts as a distance of two octaves. An
+// alignment of rows to 16 or to 4 bytes counts as 1.7, and one to 8 bytes as 1.2. An octave of the batch
+// counts about half.
 Place place_of(const GemmProblem& p) {
   const Facts f = facts(p);
   constexpr float kBatch = 0.5477f, kLayout = 2, kAligned = 1.7321f, kHalf = 1.2247f;
