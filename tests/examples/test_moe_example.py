@@ -1,4 +1,4 @@
-"""Tests examples/moe.py at a small size."""
+"""Tests docs/grouped.md, and examples/moe.py at a small size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ import moe as example
 import pytest
 import torch
 from click.testing import CliRunner
+from pages import ROOT, snippets
 
 QUICK = ["--device", "cpu", "--layers", "1", "--tokens", "4", "--budget", "0.01", "--dtype", "float32"]
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.nn.functional, "grouped_mm"), reason="this torch has no grouped_mm"
 )
+
+
+def test_the_snippets_of_the_document():
+    blocks = snippets((ROOT / "docs" / "grouped.md").read_text("utf-8"))
+    assert len(blocks) >= 4
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)  # each snippet continues the one before
 
 
 def test_steps_are_timed_and_compared(tmp_path):

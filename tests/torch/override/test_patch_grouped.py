@@ -91,6 +91,19 @@ def test_what_torch_refuses(index):
         functional.grouped_mm(a, b, offs=offs, **keywords)
 
 
+def test_a_gradient_that_torch_refuses():
+    """That of a sum is one number that is expanded, without a unit stride."""
+    a, b, offs = operands("rows", torch.float32)
+    b.requires_grad_()
+    result = functional.grouped_mm(a, b, offs=offs)
+    with fastgemm.patch() as routed, pytest.raises(RuntimeError):
+        result.sum().backward(retain_graph=True)
+    assert routed.passed_on == {("_grouped_mm", "groups that are not aligned to 16 bytes"): 1}
+    with fastgemm.patch(extend=True):
+        result.sum().backward()
+    torch.testing.assert_close(b.grad, fastgemm.grouped_mm(a.T, torch.ones_like(result), offs))
+
+
 def test_wrong_calls_raise_torchs_errors():
     a, b, offs = operands("rows")
     for given, keywords in (((a, b), {"offs": offs.long()}), ((a, b), {"offs": offs[:2]}), ((a, b), {})):
