@@ -2,6 +2,7 @@
 #include <array>
 
 #include "core/can_run.h"
+#include "core/gpu.h"
 #include "core/passes.h"
 #include "core/simulator.h"
 #include "torch/context.h"
@@ -95,6 +96,13 @@ void multiply_columns(const GemmProblem& p, const GroupedCall& call, const Place
 }
 
 }  // namespace
+
+bool torch_is_faster(const View& a, const View& b) {
+  constexpr int64_t kManyRows = 512;
+  if (a.device_type == aoti_torch_device_type_cpu() || a.dtype != kBFloat16) return false;
+  if (a.dim != 2 || b.dim != 3 || a.size(2) < kManyRows * b.size(3)) return false;
+  return current_gpu().capability == 90;
+}
 
 void multiply_groups_on_gpu(const GroupedCall& call) {
   const int32_t type = call.out.view.dtype;

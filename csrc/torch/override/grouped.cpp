@@ -53,6 +53,9 @@ std::optional<std::string> why_groups_passed_on(const Product& op, Arguments arg
 at::Tensor compute_groups(const Product& op, Arguments arguments, const PatchFrame& frame) {
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
   torch_ops::GroupedCall call{.a = read(a), .b = read(b)};
+  const bool is_free = frame.level == 0 && frame.kernel.empty() && !refusal(op, arguments);
+  if (is_free && torch_is_faster(call.a.view, call.b.view))
+    throw CannotRun("torch's kernel is faster for groups of many rows");
   const auto offs = arguments[size_t(op.offs)].toOptional<at::Tensor>(),
              bias = arguments[size_t(op.bias)].toOptional<at::Tensor>();
   if (offs) call.offs = read(*offs);

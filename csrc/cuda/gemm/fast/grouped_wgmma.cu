@@ -23,6 +23,12 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
+// The producer's warpgroup also looks up tiles and stores rows that the TMA cannot, which takes more registers
+// than in wgmma_specialized. A warpgroup waits for ever if the block has not got the registers that it claims:
+// three times 168, with which the kernel begins.
+constexpr int kConsumerRegisters = 224, kProducerRegisters = 56;
+static_assert(2 * kConsumerRegisters + kProducerRegisters <= 3 * 168);
+
 // Tiles is what a schedule keeps in shared memory. `gated`: X has two rows for each column of C.
 template <int N, class Tiles, bool gated = false>
 struct GroupShape {
@@ -99,7 +105,7 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
     body.template operator()<T>();
   };
   if (warp < S::kConsumerWarps) {
-    claim_registers<224>();
+    claim_registers<kConsumerRegisters>();
     const Schedule schedule = parts();
     with_result([&]<class Out>() {
       const auto consumer = [&] {
@@ -127,7 +133,7 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
     });
     return;
   }
-  release_registers<64>();
+  release_registers<kProducerRegisters>();
   if (warp == S::kConsumerWarps) {
     const auto producer = [&] {
       using X = typename Source::X;

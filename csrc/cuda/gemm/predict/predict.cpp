@@ -131,12 +131,13 @@ double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu)
   constexpr double kOfTriangle = 1.15;
   const bool is_half = given.triangle != 0 && row != Row::wgmma_specialized;
   GemmProblem p = given;
-  // Groups count as one product of all their rows, or as a batch of groups of the same size.
-  if (p.groups.by == GroupedBy::k)
-    p.k = std::max<int64_t>(p.k / std::max<int64_t>(p.batch, 1), 1);
-  else if (p.groups.are_given())
-    p.batch = 1;
-  p.groups = {};
+  // Groups count as a batch of groups of the same size, without those that must be empty.
+  if (p.groups.are_given()) {
+    int64_t& size = p.groups.by == GroupedBy::k ? p.k : p.m;
+    if (p.groups.by != GroupedBy::k) p.batch = std::min(p.batch, p.m);
+    size = std::max<int64_t>((size + p.batch - 1) / std::max<int64_t>(p.batch, 1), 1);
+    p.groups = {};
+  }
   if (is_half) p.triangle = 0, p.n = std::max<int64_t>(p.n / 2, 1);
   const auto own = fitted_here(row, p.type, gpu), costs = own ? own : costs_of(row, p.type, gpu);
   if (!costs) return std::numeric_limits<double>::infinity();
