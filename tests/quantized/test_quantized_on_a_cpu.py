@@ -34,7 +34,11 @@ def check(result: Tensor, x: Tensor, weight: Tensor) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=kind_id)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_rows(row, kind):
+    """Each kind with two of the shapes, which differ from row to row."""
+    place = ROWS.index(row) + KINDS.index(kind)
     for i, (n, k) in enumerate(SHAPES):
+        if (i + place) % 2:
+            continue
         q = random_weight(n, k, kind)
         weight = values(q)
         for j, m in enumerate(((1, 20), (3, 130), (2, 9), (7,))[i]):

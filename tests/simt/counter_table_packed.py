@@ -80,7 +80,7 @@ def mma(s: int) -> list[Access]:
         Access("global cp.async a", 16, sectors=16),
         Access("shared ldmatrix", 16, conflict=1),
         Access("none mma"),
-        Access("global store out", 16, sectors=8),
+        Access("global store out", 16),
     ]
 
 
