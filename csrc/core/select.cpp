@@ -97,7 +97,9 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
                   ". Levels that can: " + levels_that_can(p, key));
 }
 
-bool takes(const Kernel& k, const GemmProblem& p) { return k.takes(p.packed) && k.takes(p.groups) && (k.gates || !p.gated); }
+bool takes(const Kernel& k, const GemmProblem& p) {
+  return k.takes(p.packed) && k.takes(p.groups) && (k.gates || !p.gated);
+}
 template <class Problem>
 bool takes(const Kernel&, const Problem&) {
   return true;

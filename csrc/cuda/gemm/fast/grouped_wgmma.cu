@@ -23,9 +23,9 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// The producer's warpgroup also looks up tiles and stores rows that the TMA cannot, which takes more registers
-// than in wgmma_specialized. A warpgroup waits for ever if the block has not got the registers that it claims:
-// three times 168, with which the kernel begins.
+// The producer's warpgroup also looks up tiles and stores rows that the TMA cannot, which takes more
+// registers than in wgmma_specialized. A warpgroup waits for ever if the block has not got the registers that
+// it claims: three times 168, with which the kernel begins.
 constexpr int kConsumerRegisters = 224, kProducerRegisters = 56;
 static_assert(2 * kConsumerRegisters + kProducerRegisters <= 3 * 168);
 

@@ -47,8 +47,7 @@ template <class G>
 constexpr int kResident = sizeof(typename G::Element) == 8 && (!FASTGEMM_SM90A || kIsGrouped<G>) ? 2 : 3;
 
 template <class G, int padding>
-__global__ void __launch_bounds__(kThreads, kResident<G>)
-    gemm_thread_tile_kernel(G batch, unsigned tiles_n) {
+__global__ void __launch_bounds__(kThreads, kResident<G>) gemm_thread_tile_kernel(G batch, unsigned tiles_n) {
   using Acc = typename G::Acc;
   using Shared = Tiles<Acc, padding>;
   FASTGEMM_SHARED Shared tiles;

@@ -34,7 +34,7 @@ template <class T, Code code, int COLUMNS>
 struct TileSource {
   using Y = OperandTile<T, Major::k, COLUMNS>;
   using Sum = float;
-  static constexpr int kSums = COLUMNS / 2;  // of a thread
+  static constexpr int kSums = COLUMNS / 2;                                  // of a thread
   static constexpr int kCodeBytes = packed::kRows * 64 * bits_of(code) / 8;  // of 64 rows
   static constexpr int kTailsAt = 2 * kCodeBytes;
   static constexpr int kXBytes = (kTailsAt + 2 * TileWeight::kTailBytes + 1023) / 1024 * 1024;
