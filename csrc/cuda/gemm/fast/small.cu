@@ -68,12 +68,12 @@ __device__ __forceinline__ void store_thread_tile_finished(const Epilogue& e, co
   });
 }
 
-// Without a second launch bound nvcc allots 128 registers, within which the sums of int64 spill.
-template <class C>
-constexpr int kLeastBlocks = std::is_same_v<typename C::Type, int64_t> ? 1 : 0;
+// Without a second launch bound nvcc allots 128 registers, within which the sums of int64 spill, and groups.
+template <class C, class G>
+constexpr int kLeastBlocks = std::is_same_v<typename C::Type, int64_t> || kIsGrouped<G> ? 1 : 0;
 
 template <class C, class G>
-__global__ void __launch_bounds__(C::kThreads, kLeastBlocks<C>)
+__global__ void __launch_bounds__(C::kThreads, kLeastBlocks<C, G>)
     gemm_small_kernel(const __grid_constant__ SmallArguments<C, G> s) {
   using T = typename C::Type;
   using Acc = Accumulator<T>;

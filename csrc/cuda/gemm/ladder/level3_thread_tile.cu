@@ -41,10 +41,10 @@ struct Tiles {
 // The second bound is the number of blocks per multiprocessor. Without it, nvcc keeps more loads of the copy
 // in flight and takes about 118 registers, so only 2 blocks fit. With 8-byte types a block has 33 KB of
 // shared memory, so 3 blocks do not fit on GPUs with 100 KB.
-// Blocks on a multiprocessor. Sums of 8 bytes leave too few registers for three, except for a plain batch on
-// Hopper.
+// Blocks on a multiprocessor. Groups leave too few registers for three, and so do sums of 8 bytes on other
+// GPUs than Hopper.
 template <class G>
-constexpr int kResident = sizeof(typename G::Element) == 8 && (!FASTGEMM_SM90A || kIsGrouped<G>) ? 2 : 3;
+constexpr int kResident = kIsGrouped<G> || (sizeof(typename G::Element) == 8 && !FASTGEMM_SM90A) ? 2 : 3;
 
 template <class G, int padding>
 __global__ void __launch_bounds__(kThreads, kResident<G>) gemm_thread_tile_kernel(G batch, unsigned tiles_n) {

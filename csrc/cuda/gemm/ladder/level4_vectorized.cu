@@ -34,11 +34,12 @@ struct alignas(16) Tiles {
 };
 
 // 64 doubles alone take 128 registers, so only one block fits.
-template <class T>
-constexpr int kBlocksAnSM = sizeof(Accumulator<T>) == 8 ? 1 : 2;
+// Blocks on a multiprocessor. Sums of 8 bytes, and groups on other GPUs than Hopper, leave registers for one.
+template <class G>
+constexpr int kBlocksAnSM = sizeof(typename G::Acc) == 8 || (kIsGrouped<G> && !FASTGEMM_SM90A) ? 1 : 2;
 
 template <class G>
-__global__ void __launch_bounds__(kThreads, kBlocksAnSM<typename G::Element>)
+__global__ void __launch_bounds__(kThreads, kBlocksAnSM<G>)
     gemm_vectorized_kernel(G batch, unsigned tiles_n, bool vectors_a, bool vectors_b,
                            ResultVectors vectors_out) {
   using T = typename G::Element;

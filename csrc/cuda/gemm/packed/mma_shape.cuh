@@ -33,7 +33,8 @@ struct MmaShape : MmaTile<BM_> {
   using Tile::kFragments, Tile::kGroups, Tile::kWarps, Tile::BM;
   static constexpr Code kCode = code_;
   static constexpr Scaled kScaled = scaled_;
-  static constexpr int kBlocks = 2;  // on a multiprocessor
+  // Blocks on a multiprocessor. Scales of any kind leave too few registers for two large tiles.
+  static constexpr int kBlocks = kScaled == Scaled::any && BM == 64 ? 1 : 2;
   // Units along k in a stage, and k16 steps of a warp: in a stage, and that are converted at a time.
   static constexpr int kUnits = BM < 64 && bits_of(kCode) == 4 ? 2 : 1;
   static constexpr int kSteps = 8 * kUnits / kGroups, kBatch = BM == 64 ? 2 : 4;

@@ -60,21 +60,17 @@ struct GroupedGemm : Gemm<T> {
   int groups;
   const int32_t* ends;
 
-  // The product of one group.
+  // The product of one group. Without branches around its addresses, nvcc knows that they are global ones.
   __device__ __forceinline__ Gemm<T> at_group(int index, const GroupRange& range) const {
+    const bool by_k = by == GroupedBy::k;
+    const int64_t row = by_k ? 0 : range.begin, k = by_k ? range.begin : 0;
     Gemm<T> g = this->at_batch(index);
-    if (by == GroupedBy::k) {
-      g.k = range.size();
-      g.a.data += range.begin * g.a.col_stride, g.b.data += range.begin * g.b.row_stride;
-      return g;
-    }
-    g.m = range.size();
-    g.a.data += range.begin * g.a.row_stride;
-    g.result.out =
-        static_cast<char*>(g.result.out) + range.begin * g.result.row_stride * g.result.out_bytes();
-    g.result.c =
-        static_cast<const char*>(g.result.c) + range.begin * g.result.c_row_stride * g.result.out_bytes();
-    if (index == groups) g.k = 0, g.result.beta = 0;  // beyond the last end
+    (by_k ? g.k : g.m) = range.size();
+    g.a.data += row * g.a.row_stride + k * g.a.col_stride, g.b.data += k * g.b.row_stride;
+    const int bytes = g.result.out_bytes();
+    g.result.out = static_cast<char*>(g.result.out) + row * g.result.row_stride * bytes;
+    g.result.c = static_cast<const char*>(g.result.c) + row * g.result.c_row_stride * bytes;
+    if (!by_k && index == groups) g.k = 0, g.result.beta = 0;  // beyond the last end
     return g;
   }
 };
@@ -140,13 +136,13 @@ __device__ __forceinline__ BlockWork<T> block_work(const Gemm<T>& g, unsigned ti
 template <int BM, int BN, class T>
 __device__ __forceinline__ GroupedBlockWork<T> grouped_block_work(const GroupedGemm<T>& g, unsigned tiles_n) {
   BlockTile tile = block_tile<BM, BN>(tiles_n);
+  GroupTile found{int(blockIdx.z), {0, 0}, 0};
   if (g.by == GroupedBy::k) {
-    const int group = int(blockIdx.z);
-    const GroupRange range = GroupRange::of(g.ends, group, int(g.k));
-    return {{g.at_group(group, range), tile}, {group, range.begin}};
+    found.rows = GroupRange::of(g.ends, found.group, int(g.k));
+  } else {
+    found = find_tile<BM>(g.ends, g.groups, int(g.m), int(blockIdx.x / tiles_n));
+    tile.row = int64_t{found.tile} * BM;
   }
-  const GroupTile found = find_tile<BM>(g.ends, g.groups, int(g.m), int(blockIdx.x / tiles_n));
-  tile.row = int64_t{found.tile} * BM;
   return {{g.at_group(found.group, found.rows), tile}, {found.group, found.rows.begin}};
 }
 template <int BM, int BN, class T>
