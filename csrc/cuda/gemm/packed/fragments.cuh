@@ -145,10 +145,12 @@ struct NormalFloatTable {
       store_vector(table + threadIdx.x * 64 + i * 16, Unit{{pair, pair, pair, pair}});
   }
   __device__ __forceinline__ static void decode(uint32_t (&a)[4], uint32_t word, const unsigned char* table) {
+    const uint32_t lane = threadIdx.x % 32 * 4;
     uint32_t pairs[4];  // the even columns' numbers of a[0] and a[1], of a[2] and a[3], and the odd ones
     FASTGEMM_UNROLL
     for (int i = 0; i < 4; ++i)
-      pairs[i] = load_vector<uint32_t>(table + threadIdx.x % 32 * 4 + (word >> 8 * i & 255) * 128);
+      pairs[i] =
+          load_vector<uint32_t>(table + and_or(i == 0 ? word << 7 : word >> (8 * i - 7), 255 << 7, lane));
     FASTGEMM_UNROLL
     for (int i = 0; i < 2; ++i)
       a[2 * i] = __byte_perm(pairs[i], pairs[i + 2], 0x5410),

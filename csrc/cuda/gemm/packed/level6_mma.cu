@@ -25,6 +25,7 @@ template <class S, class T>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     gemm_packed_mma_kernel(const __grid_constant__ MmaArguments<T> g) {
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  launch_dependents();
   MmaCopies<S, T> copies(g);
   FASTGEMM_NO_UNROLL
   for (int i = 0; i < S::kStages - 1; ++i) copies.request(shared->ring[i]);
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       wait_async_copies<S::kStages - 2>();
       __syncthreads();  // all may read this stage, and all have read the one before
       copies.request(shared->ring[at == 0 ? S::kStages - 1 : at - 1]);
-      products.multiply(shared->ring[at], step);
+      products.multiply(shared->ring[at]);
       at = at == S::kStages - 1 ? 0 : at + 1;
     }
     products.finish();
@@ -70,7 +71,7 @@ void launch_shape(const GemmProblem& p, const Gemm<T>& gemm, const PackedRows<T>
       "packed_mma", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared)}, context)(g);
   if (shared)
     launch<gemm_packed_add_kernel<typename S::Tile, T>>(
-        "packed_add", {dim3(unsigned(tiles), S::kTiles), dim3(32 * S::kGroupWarps)}, context)(g);
+        "packed_add", {dim3(unsigned(tiles), S::kTiles), dim3(32 * S::kGroupWarps), 0, true}, context)(g);
 }
 
 template <Code code, class T>
@@ -82,11 +83,12 @@ void launch_code(const GemmProblem& p, const Gemm<T>& g, Context& context) {
   if constexpr (code == Code::nf4) {
     g.m <= 16 ? run.template operator()<16, Scaled::sums>() : run.template operator()<32, Scaled::sums>();
   } else {
-    const bool sums = p.packed.group_k >= packed::kColumns || p.packed.by_rows(p.k);
-    if (g.m > 32) return run.template operator()<64, Scaled::any>();
-    if (g.m > 16) return run.template operator()<32, Scaled::any>();
-    sums&& p.packed.zero != Zero::added ? run.template operator()<16, Scaled::sums>()
-                                        : run.template operator()<16, Scaled::any>();
+    const WeightUnits w(p, T{});
+    const bool sums = w.at_end || (p.packed.group_k >= packed::kColumns && p.packed.zero != Zero::added);
+    if (g.m <= 16 && sums) return run.template operator()<16, Scaled::sums>();
+    if ((g.m > 16 && g.m <= 32) || (!w.at_end && !w.in_pairs))
+      return run.template operator()<32, Scaled::any>();
+    g.m <= 16 ? run.template operator()<16, Scaled::pairs>() : run.template operator()<64, Scaled::pairs>();
   }
 }
 

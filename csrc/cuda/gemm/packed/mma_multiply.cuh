@@ -16,7 +16,12 @@ class MmaProducts {
  public:
   using Sums = float[S::kFragments][kTiles][4];
 
-  __device__ __forceinline__ explicit MmaProducts(const MmaArguments<T>& g) : g_(g), x_(0) {}
+  __device__ __forceinline__ explicit MmaProducts(const MmaArguments<T>& g) : g_(g), x_(0) {
+    const unsigned first = threadIdx.x / 32 % S::kGroupWarps * S::kFragments;  // block of 16 rows in the tile
+    group_ = int(threadIdx.x / (32 * S::kGroupWarps));
+    unit_ = int(first / 4);
+    thread_ = first % 4 * 32 + threadIdx.x % 32;
+  }
 
   __device__ __forceinline__ Sums& sum() { return sum_; }
 
@@ -27,36 +32,25 @@ class MmaProducts {
     if constexpr (kSums) zero(apart_);
   }
 
-  // Adds the products of a stage, `step` being its index in the tile.
-  __device__ __forceinline__ void multiply(const unsigned char* stage, int step) {
-    const int group = fresh(int(threadIdx.x)) / (32 * S::kGroupWarps);
-    if (step * S::kUnits + (S::kUnits == 2 ? group : 0) >= g_.column_units) return;  // was not copied
-    const int first_step = S::kUnits == 2 ? 0 : group * S::kSteps;
-    const unsigned char* const x =
-        stage + S::kWeightBytes + group * (S::kSteps / 4) * S::template X<T>::kBytes;
-    const unsigned char* unit[S::kFragments];
-    FASTGEMM_UNROLL
-    for (int f = 0; f < S::kFragments; ++f)
-      unit[f] = stage + (first() + f) / 4 * S::kRowBytes + (S::kUnits == 2 ? group * g_.unit_bytes : 0);
+  // Adds the products of a stage.
+  __device__ __forceinline__ void multiply(const unsigned char* stage) {
+    const int first = group_ * S::kSteps;  // the first of the warp's steps in a unit
+    const unsigned char* const unit = stage + unit_ * S::kUnitBytes;
+    const unsigned char* const x = stage + S::kWeightBytes + group_ * S::template X<T>::kBytes;
     FASTGEMM_UNROLL
     for (int i = 0; i < S::kSteps; i += S::kBatch) {
       typename Source::Fragments a[S::kFragments];
       FASTGEMM_UNROLL
       for (int f = 0; f < S::kFragments; ++f) {
-        const BatchCodes codes(unit[f], first_step + i, thread(f));
-        Source source(g_, column_ + (first() + f) / 4 * packed::kRows, thread(f));
-        source.begin(unit[f]);
-        source.convert(a[f], codes, 0, first_step + i, unit[f]);
+        const BatchCodes codes(unit, first + i, thread_ + 32 * f);
+        Source source = source_of(f);
+        source.begin(unit);
+        source.convert(a[f], codes, 0, first + i, unit);
       }
       FASTGEMM_UNROLL
-      for (int j = 0; j < S::kBatch; ++j)
-        multiply_step(a, j, x + (i + j) / 4 * S::template X<T>::kBytes, (i + j) % 4);
-      if constexpr (kSums) {
-        // Groups of 64 columns end with the fourth step, others with the stage.
-        const bool ends = i + S::kBatch == S::kSteps || g_.scales.steps == 4;
-        if (!g_.at_end && ends) add_scaled(unit, first_step + i);
-      }
+      for (int j = 0; j < S::kBatch; ++j) multiply_step(a, j, x, i + j);
     }
+    if (kSums && !g_.at_end) add_scaled(unit, first);
   }
 
   // Multiplies by what serves whole rows or all of the weight.
@@ -65,7 +59,7 @@ class MmaProducts {
     FASTGEMM_UNROLL
     for (int f = 0; f < S::kFragments; ++f) {
       RowPair by{1, 1};
-      if (g_.at_end) by = g_.row_scales(column_ + (first() + f) * 16 + int(threadIdx.x) % 32 / 4);
+      if (g_.at_end) by = g_.row_scales(source_of(f).row());
       FASTGEMM_UNROLL
       for (int i = 0; i < kTiles * 4; ++i) {
         float& sum = sum_[f][i / 4][i % 4];
@@ -82,7 +76,7 @@ class MmaProducts {
   struct BatchCodes {
     static constexpr int kWords = S::kBatch * kStepWords<S::kCode>, kAtOnce = kWords < 4 ? kWords : 4;
     uint32_t word[kWords];
-    __device__ __forceinline__ BatchCodes(const unsigned char* unit, int step, int thread) {
+    __device__ __forceinline__ BatchCodes(const unsigned char* unit, int step, unsigned thread) {
       constexpr int kSteps = kReadSteps<S::kCode>;
       const unsigned char* const from =
           unit + step / kSteps * (128 * 16) + thread * 16 + step % kSteps * (16 / kSteps);
@@ -96,13 +90,9 @@ class MmaProducts {
     __device__ __forceinline__ const uint32_t* words(int k) const { return word + k * kStepWords<S::kCode>; }
   };
 
-  // The warp's first block of 16 rows in the tile. Computed anew, as it would take a register.
-  __device__ __forceinline__ static int first() {
-    return fresh(int(threadIdx.x)) / 32 % S::kGroupWarps * S::kFragments;
-  }
-  // The owner, in a unit, of the codes of fragment f.
-  __device__ __forceinline__ int thread(int f) const {
-    return (first() + f) % 4 * 32 + int(threadIdx.x) % 32;
+  // Fragments of a warp are those of neighbouring threads of 128 in one unit.
+  __device__ __forceinline__ Source source_of(int f) const {
+    return {g_, column_ + unit_ * packed::kRows, UnitScales::rows_of(thread_) + 16 * f};
   }
 
   __device__ __forceinline__ static void zero(Sums& sums) {
@@ -127,10 +117,10 @@ class MmaProducts {
   }
 
   // Adds the sums of the group of a step, times its scales, and begins the next one.
-  __device__ __forceinline__ void add_scaled(const unsigned char* const (&unit)[S::kFragments], int step) {
+  __device__ __forceinline__ void add_scaled(const unsigned char* unit, int step) {
     FASTGEMM_UNROLL
     for (int f = 0; f < S::kFragments; ++f) {
-      const RowPair by = Source(g_, 0, thread(f)).scales_of_sums(unit[f], step);
+      const RowPair by = source_of(f).scales_of_sums(unit, step);
       FASTGEMM_UNROLL
       for (int i = 0; i < kTiles * 4; ++i) {
         float& sum = sum_[f][i / 4][i % 4];
@@ -142,6 +132,8 @@ class MmaProducts {
 
   const MmaArguments<T>& g_;
   FragmentReader<Which::b, typename S::template X<T>> x_;
+  int group_, unit_;  // which half of a unit the warp has, of which of the two units
+  unsigned thread_;   // the owner of the codes of the first fragment in its unit
   int column_ = 0;    // the first row of the weight in the tile
   Sums sum_, apart_;  // apart_: those of a group of columns, with Scaled::sums
 };

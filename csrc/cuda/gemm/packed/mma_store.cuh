@@ -112,6 +112,7 @@ __global__ void __launch_bounds__(32 * S::kGroupWarps)
   const int tile = int(blockIdx.x), j = int(blockIdx.y), warp = warp_index(), begin = tile * g.shares.steps;
   const int first = g.shares.block_of(begin), last = g.shares.block_of(begin + g.shares.steps - 1);
   const MmaPlace<S> place(tile, g);
+  grid_dependency_wait();
   if (first == last || place.row + 8 * j >= g.m) return;
   float sum[S::kFragments][4];
   FASTGEMM_UNROLL

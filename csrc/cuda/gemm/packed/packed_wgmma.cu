@@ -162,12 +162,12 @@ void gemm_units(const Gemm<T>& g, const GemmProblem& p, Context& context) {
   if (g.m <= 16) return launch_tiles<PackedTile16>(g, p, x, context);
   // With 8-bit codes tiles of 32 rows of x take longer than those of 64, whose units read the same x.
   if (g.m <= 32 && bits_of(p.packed.code) == 4) return launch_tiles<PackedTile32>(g, p, x, context);
-  // Tiles of 128 rows have no registers for sums of nf4, and for e2m1 with scales of other types.
+  // Tiles of 128 rows have no registers for sums of nf4, and for some codes with scales of other types.
   const PackedWeight& w = p.packed;
-  const bool narrow = w.code == Code::nf4    ? !w.by_rows(p.k)
-                      : w.code == Code::e2m1 ? scaled_of(w, p.k, 128) == Scaled::weights &&
-                                                   !UnitScales(w, p.k).template paired<T>(w.code)
-                                             : false;
+  const bool pairs_only = w.code == Code::e2m1 || w.code == Code::int8;  // kNarrowFloats
+  const bool by_floats =
+      scaled_of(w, p.k, 128) == Scaled::weights && !UnitScales(w, p.k).template paired<T>(w.code);
+  const bool narrow = w.code == Code::nf4 ? !w.by_rows(p.k) : pairs_only && by_floats;
   g.m <= 64 || narrow ? launch_tiles<PackedTile64>(g, p, x, context)
                       : launch_tiles<PackedTile128>(g, p, x, context);
 }

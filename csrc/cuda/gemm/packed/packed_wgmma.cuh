@@ -101,6 +101,10 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
+// Codes whose tiles of 128 rows of x have registers only for scales in pairs.
+template <Code code>
+inline constexpr bool kNarrowFloats = code == Code::e2m1 || code == Code::int8;
+
 // Launches the kernel. packed_wgmma_<code>.cu has the instances of a code.
 template <Code code, class S, class T>
 void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& shape, Context& context) {
@@ -113,7 +117,7 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
   }
   if constexpr (code == Code::nf4 && S::kN <= 64)
     run.template operator()<Scaled::halves>();
-  else if constexpr (code == Code::e2m1 && S::kN > 64)
+  else if constexpr (kNarrowFloats<code> && S::kN > 64)
     run.template operator()<Scaled::pairs>();
   else if constexpr (code != Code::nf4)
     run.template operator()<Scaled::weights>();

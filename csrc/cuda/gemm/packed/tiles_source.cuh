@@ -149,7 +149,7 @@ struct TileSource {
       uint32_t scale[2], zero[2];
     };
     __device__ __forceinline__ Pairs read_pairs(const unsigned char* tail, int step) const {
-      const int i = w_.scales.index(int(threadIdx.x) % 128, step);
+      const int i = w_.scales.index(UnitScales::rows_of(threadIdx.x % 128), step);
       Pairs pairs;
       if (w_.direct) {
         const auto two = load_vector<uint32_t>(tail + 2 * i);

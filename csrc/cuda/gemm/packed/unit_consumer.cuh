@@ -28,7 +28,7 @@ class UnitConsumer {
 
   // sum = the product of stages [first, end) of a tile. `row` is the first row of the weight in this unit.
   __device__ __forceinline__ void multiply(Sums& sum, int row, int first, int end) {
-    Source source(g_, row, int(threadIdx.x) % 128, table_);
+    Source source(g_, row, UnitScales::rows_of(threadIdx.x % 128), table_);
     Sums apart;
     Sums& acc = kPromotes ? apart : sum;
     FASTGEMM_UNROLL

@@ -19,10 +19,11 @@ namespace fastgemm::FASTGEMM_TARGET {
 //   units     to the float32 sums of a unit, of which a group has one or more
 //   halves    to the float32 sums of half a unit: nf4, whose numbers are rounded and would be again
 //   weights   to the weights before they are multiplied, rounded to the type of x; zeros may be added
-//   pairs     the same, if WeightUnits::in_pairs: takes less registers
-//   sums      one of the first three, and
-//   any       `rows` or `weights`: WeightUnits::at_end decides
-enum class Scaled { rows, units, halves, weights, pairs, sums, any };
+// Kernels that decide when they run, by WeightUnits:
+//   sums      one of the first three
+//   any       `rows` or `weights`
+//   pairs     the same, but scales of weights must be in_pairs; this takes less registers
+enum class Scaled { rows, units, halves, weights, sums, any, pairs };
 
 // e4m3 scales reach 448, so not all of kE2m1Factor fits into them; sums get the rest.
 template <class T>
@@ -70,23 +71,23 @@ class UnitFragments {
       scaled == Scaled::weights || scaled == Scaled::pairs || scaled == Scaled::any;
   static constexpr bool kPlaces = kWeights && code == Code::e2m1;  // scales have kE2m1Factor
   static constexpr bool kTable = code == Code::nf4 && scaled != Scaled::sums;
-  static constexpr bool kDecides = scaled == Scaled::sums || scaled == Scaled::any;
+  static constexpr bool kDecides = scaled == Scaled::sums || scaled == Scaled::any || scaled == Scaled::pairs;
 
  public:
   using Fragments = uint32_t[STEPS][4];
   static constexpr int kStepBytes = 128 * 16 / kReadSteps<code>;  // of codes
 
-  // `row` is the unit's first row in the weight, and `thread` (0 to 127) the owner of the codes that are
-  // converted. `table`: NormalFloatTable.
-  __device__ __forceinline__ UnitFragments(const WeightUnits& w, int row, int thread,
+  // `row` is the unit's first row in the weight, and `rows` says which the thread owns (UnitScales). `table`:
+  // NormalFloatTable.
+  __device__ __forceinline__ UnitFragments(const WeightUnits& w, int row, unsigned rows,
                                            const unsigned char* table = nullptr)
-      : w_(w), first_(row), thread_(thread), table_(table) {}
+      : w_(w), first_(row), rows_(rows), table_(table) {}
 
   // Before the batches of a unit: reads the zeros that are subtracted from all of it. With Scaled::weights
   // groups are smaller.
   __device__ __forceinline__ void begin(const unsigned char* unit) {
     if (!kWeights || kDecides) {
-      if (w_.weight.zero == Zero::subtracted) zeros_ = zeros_of<4>(unit, 0);
+      if (w_.weight.zero == Zero::subtracted) zeros_ = zeros_of(unit, 0);
     }
   }
 
@@ -120,27 +121,37 @@ class UnitFragments {
 
   // Those of the group of this step.
   __device__ __forceinline__ RowPair scales_of_sums(const unsigned char* unit, int step) const {
-    return w_.scales.scales(unit, thread_, step);
+    const UnitScales& s = w_.scales;
+    if (code != Code::e2m1 && w_.in_pairs) {
+      const uint32_t pair = UnitScales::pair<2>(unit + s.at, rows_, step >> s.log_steps);
+      return {low_of<T>(pair), high_of<T>(pair)};
+    }
+    if (s.type == ScaleType::f32 && !s.shared) {
+      const auto both = load_vector<Vector<float, 2>>(unit + s.at + 4 * s.index(rows_, step));
+      return {both[0], both[1]};
+    }
+    return s.scales(unit, rows_, step);
   }
 
- private:
-  __device__ __forceinline__ int row() const { return first_ + thread_ / 32 * 16 + thread_ % 32 / 4; }
+  // The first of the thread's rows in the weight.
+  __device__ __forceinline__ int row() const { return first_ + int(rows_ / 16 * 16 + rows_ % 16 / 2); }
 
+ private:
   // Subtracts zeros from steps [first, end) of a batch.
   __device__ __forceinline__ void subtract(Fragments& a, int first, int end, uint32_t zeros) const {
     const uint32_t of_row[2] = {first_twice(zeros), second_twice(zeros)};
     FASTGEMM_UNROLL
     for (int j = first; j < end; ++j) subtract_zeros<T>(a[j], of_row);
   }
-  // The zeros of the group of a step. Groups have GROUP steps (4: or more).
-  template <int GROUP>
+  // The zeros of the group of a step.
   __device__ __forceinline__ uint32_t zeros_of(const unsigned char* unit, int step) const {
     if (scaled == Scaled::rows || (kDecides && w_.at_end)) {
       const RowPair zeros = w_.row_zeros(row());
       return round_pair<T>(zeros.first, zeros.second);
     }
-    return w_.scales.zero_pair<T>(unit, thread_, group_of<GROUP>(step));
+    return w_.scales.zero_pair<T>(unit, rows_, step);
   }
+  // Groups have GROUP steps (4: or more).
   template <int GROUP>
   __device__ __forceinline__ int group_of(int step) const {
     return GROUP == 4 ? step >> w_.scales.log_steps : step / GROUP;
@@ -167,28 +178,28 @@ class UnitFragments {
     for (int j = 0; j < STEPS; j += GROUP) {
       const int group = group_of<GROUP>(step + j), end = min(j + GROUP, STEPS);
       if constexpr (kIntegers) {
-        if (w_.weight.zero == Zero::subtracted) subtract(a, j, end, zeros_of<GROUP>(unit, step + j));
+        if (w_.weight.zero == Zero::subtracted) subtract(a, j, end, zeros_of(unit, step + j));
       }
       uint32_t zeros = 0;
-      if (w_.weight.zero == Zero::added)
-        zeros = UnitScales::pair<2>(unit + w_.scales.zeros_at, thread_, group);
-      scale(a, j, end, UnitScales::pair<2>(unit + w_.scales.at, thread_, group), zeros);
+      if (w_.weight.zero == Zero::added) zeros = UnitScales::pair<2>(unit + w_.scales.zeros_at, rows_, group);
+      scale(a, j, end, UnitScales::pair<2>(unit + w_.scales.at, rows_, group), zeros);
     }
   }
   // e2m1 codes, which place_e2m1() placed, and groups of 16 columns.
   __device__ __forceinline__ void scale_by_e4m3(Fragments& a, const unsigned char* unit, int step) const {
     FASTGEMM_UNROLL
     for (int j = 0; j < STEPS; ++j) {
-      const uint32_t pair = pair_of_e4m3<T>(UnitScales::pair<1>(unit + w_.scales.at, thread_, step + j));
+      const uint32_t pair = pair_of_e4m3<T>(UnitScales::pair<1>(unit + w_.scales.at, rows_, step + j));
       scale(a, j, j + 1, multiply_pairs<T>(pair, pair_of<T>(kOfE4m3<T>)));
     }
   }
   // The same in groups of 32 columns. Scales below 2 are multiplied by kE2m1Factor, exponent plus exponent.
   __device__ __forceinline__ void scale_by_e8m0(Fragments& a, const unsigned char* unit, int step) const {
-    uint32_t pairs[STEPS / 2], all = 0;
+    constexpr int kGroups = STEPS / 2;
+    uint32_t pairs[kGroups], all = 0;
     FASTGEMM_UNROLL
-    for (int i = 0; i < STEPS / 2; ++i)
-      all |= pairs[i] = UnitScales::pair<1>(unit + w_.scales.at, thread_, step / 2 + i);
+    for (int i = 0; i < kGroups; ++i)
+      all |= pairs[i] = UnitScales::pair<1>(unit + w_.scales.at, rows_, step / 2 + i);
     if (all & 0x8080u) {
       multiply(a, kE2m1Factor<T>);
       FASTGEMM_UNROLL
@@ -198,7 +209,7 @@ class UnitFragments {
       for (uint32_t& pair : pairs) pair = __byte_perm(pair, 0, 0x4140) * 128 + (126 << 7) * 0x10001u;
     }
     FASTGEMM_UNROLL
-    for (int i = 0; i < STEPS / 2; ++i) scale(a, 2 * i, 2 * i + 2, pairs[i]);
+    for (int i = 0; i < kGroups; ++i) scale(a, 2 * i, 2 * i + 2, pairs[i]);
   }
   // The same with scales of any type, a step after the other.
   __device__ __forceinline__ void scale_by_floats(Fragments& a, const unsigned char* unit, int step) const {
@@ -209,9 +220,9 @@ class UnitFragments {
       if (w_.scales.by_rows) {
         if (j == 0) scales = w_.row_scales(row()), added = w_.row_zeros(row());
       } else if ((j & (w_.scales.steps - 1)) == 0) {
-        if (kIntegers && w_.weight.zero == Zero::subtracted) zeros = zeros_of<4>(unit, step + j);
-        if (!kPlaces && w_.weight.zero == Zero::added) added = w_.scales.added_zeros(unit, thread_, step + j);
-        scales = w_.scales.scales(unit, thread_, step + j);
+        if (kIntegers && w_.weight.zero == Zero::subtracted) zeros = zeros_of(unit, step + j);
+        if (!kPlaces && w_.weight.zero == Zero::added) added = w_.scales.added_zeros(unit, rows_, step + j);
+        scales = w_.scales.scales(unit, rows_, step + j);
       }
       if (kIntegers && w_.weight.zero == Zero::subtracted) subtract(a, j, j + 1, zeros);
       FASTGEMM_UNROLL
@@ -224,7 +235,8 @@ class UnitFragments {
   }
 
   const WeightUnits& w_;
-  int first_, thread_;
+  int first_;
+  unsigned rows_;
   uint32_t zeros_ = 0;
   const unsigned char* table_;
 };

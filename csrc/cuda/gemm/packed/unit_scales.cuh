@@ -74,7 +74,8 @@ __device__ __forceinline__ uint32_t pair_of_e8m0(uint32_t bytes) {
   const uint32_t is_0 = ~(pair + 0x00ff00ffu), is_255 = pair + 0x00010001u;
   return pair << 7 | ((is_0 | is_255) & 0x01000100u) >> 2;
 }
-// One of two numbers of 16 bits, twice.
+// One number of a pair, twice. An operand of an instruction on pairs could select the half itself, but such
+// instructions take longer.
 __device__ __forceinline__ uint32_t first_twice(uint32_t pair) { return __byte_perm(pair, 0, 0x1010); }
 __device__ __forceinline__ uint32_t second_twice(uint32_t pair) { return __byte_perm(pair, 0, 0x3232); }
 
@@ -99,35 +100,36 @@ struct UnitScales {
                   : steps == 2 ? 1
                                : 0) {}
 
-  // The index of the scale of row r for the group of k16 step `step`, and how far that of row r + 8 is.
-  __device__ __forceinline__ int index(int thread, int step) const {
-    return shared ? step >> log_steps : index_of_row(thread, step >> log_steps);
+  // Which rows a thread of 128 owns: the index of their scales among those of a group, which lie side by
+  // side.
+  __device__ __forceinline__ static unsigned rows_of(unsigned thread) {
+    return thread / 32 * 16 + thread % 32 / 4 * 2;
   }
-  __device__ __forceinline__ static int index_of_row(int thread, int group) {
-    return group * packed::kRows + thread / 32 * 16 + thread % 32 / 4 * 2;
+  // The index of the scale of row r for the group of k16 step `step`, and how far that of row r + 8 is.
+  __device__ __forceinline__ int index(unsigned rows, int step) const {
+    return (step >> log_steps) * (shared ? 1 : packed::kRows) + (shared ? 0 : rows);
   }
   __device__ __forceinline__ int apart() const { return shared ? 0 : 1; }
 
-  // Of the group of k16 step `step`, in this thread's rows.
-  __device__ __forceinline__ RowPair scales(const unsigned char* unit, int thread, int step) const {
-    const int i = index(thread, step);
+  // Of the group of k16 step `step`.
+  __device__ __forceinline__ RowPair scales(const unsigned char* unit, unsigned rows, int step) const {
+    const int i = index(rows, step);
     return read_scales(type, unit + at, i, i + apart());
   }
-  __device__ __forceinline__ RowPair added_zeros(const unsigned char* unit, int thread, int step) const {
-    const int i = index(thread, step);
+  __device__ __forceinline__ RowPair added_zeros(const unsigned char* unit, unsigned rows, int step) const {
+    const int i = index(rows, step);
     return read_scales(type, unit + zeros_at, i, i + apart());
   }
-  // Zeros that are subtracted, of a group, as numbers of T.
+  // Zeros that are subtracted, as numbers of T.
   template <class T>
-  __device__ __forceinline__ uint32_t zero_pair(const unsigned char* unit, int thread, int group) const {
-    const auto* const zeros = reinterpret_cast<const int8_t*>(unit + zeros_at);
-    const int i = shared ? group : index_of_row(thread, group);
-    return round_pair<T>(float(zeros[i]), float(zeros[i + apart()]));
+  __device__ __forceinline__ uint32_t zero_pair(const unsigned char* unit, unsigned rows, int step) const {
+    const auto* const zeros = reinterpret_cast<const int8_t*>(unit + zeros_at) + index(rows, step);
+    return round_pair<T>(float(zeros[0]), float(zeros[apart()]));
   }
   // Scales or added zeros of a group, which begin at `scales`: numbers of T, or two bytes.
   template <int BYTES>
-  __device__ __forceinline__ static uint32_t pair(const unsigned char* scales, int thread, int group) {
-    const int i = index_of_row(thread, group);
+  __device__ __forceinline__ static uint32_t pair(const unsigned char* scales, unsigned rows, int group) {
+    const unsigned i = group * packed::kRows + rows;
     if constexpr (BYTES == 2) return load_vector<uint32_t>(scales + 2 * i);
     return load_vector<uint16_t>(scales + i);
   }

@@ -28,17 +28,33 @@ double seconds_of_stream(const GemmProblem& p, const Gpu& gpu, const Rates& rate
   return kLaunch + read + 2 * codes * rows / (rates.flops_a_cycle * cycles_a_second(gpu));
 }
 
+// How kernels apply scales: to sums of at least a unit's columns; to weights, by pairs of numbers of their
+// type (nf4: to sums of half a unit); to weights by conversions to float32.
+enum class Scales { of_units, paired, converted };
+
+Scales scales_of(const GemmProblem& p) {
+  const PackedWeight& w = p.packed;
+  if (w.zero != Zero::added && (w.by_rows(p.k) || w.group_k >= packed::kColumns)) return Scales::of_units;
+  if (w.code == Code::nf4) return Scales::paired;
+  const bool own = w.scale == (p.type == DType::f16 ? ScaleType::f16 : ScaleType::bf16);
+  const bool e8m0 = w.scale == ScaleType::e8m0 && p.type == DType::bf16;
+  const bool paired = w.code == Code::e2m1 ? w.scale == ScaleType::e4m3 || e8m0 : own;
+  return paired && w.group_n == 1 && !w.by_rows(p.k) ? Scales::paired : Scales::converted;
+}
+
 }  // namespace
 
-// Scales of groups below 128 columns are applied to sums more often.
 double packed_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {
-  const bool often = !p.packed.by_rows(p.k) && p.packed.group_k < packed::kColumns;
-  return seconds_of_stream(p, gpu, {0.55, often ? 9.0 : 18.0, 3050});
+  const Scales scales = scales_of(p);
+  const double rate = scales == Scales::of_units ? 18.0 : scales == Scales::paired ? 14.5 : 8.8;
+  return seconds_of_stream(p, gpu, {0.65, rate, 3050});
 }
 
 double packed_mma_seconds(const GemmProblem& p, const Gpu& gpu) {
-  constexpr double kOfPeak = 0.16;
-  return seconds_of_stream(p, gpu, {0.37, 8.6, kOfPeak * 2 * multiply_adds(gpu, Unit::tensor, p.type)});
+  constexpr double kOfPeak = 0.22;
+  const Scales scales = scales_of(p);
+  const double rate = scales == Scales::of_units ? 15.0 : scales == Scales::paired ? 10.5 : 7.5;
+  return seconds_of_stream(p, gpu, {0.58, rate, kOfPeak * 2 * multiply_adds(gpu, Unit::tensor, p.type)});
 }
 
 // Stages of 64 columns, shared by all multiprocessors.
