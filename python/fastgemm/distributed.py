@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ._tracing.import_hooks import call_after_import
+from ._import_hooks import call_after_import
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import Placement

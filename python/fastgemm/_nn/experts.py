@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._import_hooks import call_after_import
 from .._ops.dispatch import options_of
 from .._ops.gather import gathered
 from .._ops.grouped import activated
 from .._ops.moe import mixture, routes_of, weighted_sum
-from .._tracing.import_hooks import call_after_import
 
 NAME = "fastgemm"
 """The value of ``experts_implementation``."""

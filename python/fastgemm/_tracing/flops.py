@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .import_hooks import call_after_import
+from .._import_hooks import call_after_import
 
 _COUNTER = "torch.utils.flop_counter"
 _OPS = ("gemm", "_gemm", "_matmul")  # each with its out variant

@@ -7,7 +7,7 @@
 // matrices: more blocks share a multiprocessor and hide each other's latencies. It stands at level 6, because
 // no other kernel of that level comes near it for batches of int32 (benchmarks/fits/h200.json).
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
-#include "cuda/gemm/parts/grouped_problem.cuh"
+#include "cuda/gemm/parts/grouped_vectors.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/schedules/split_k.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"

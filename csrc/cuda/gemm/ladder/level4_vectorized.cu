@@ -10,7 +10,7 @@
 // 64 sums and 16 values per thread leave room for 2 blocks of 256 threads on an SM (128 registers per
 // thread). While one block waits for its panels, the other computes. Nothing else hides latency before level
 // 5.
-#include "cuda/gemm/parts/grouped_problem.cuh"
+#include "cuda/gemm/parts/grouped_vectors.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"
 #include "cuda/gemm/parts/thread_tile.cuh"
 

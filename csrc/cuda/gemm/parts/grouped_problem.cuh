@@ -9,7 +9,7 @@
 // Rows beyond the last end are one more group, whose k is 0.
 #pragma once
 
-#include "cuda/gemm/parts/stores/vector_store.cuh"
+#include "cuda/gemm/parts/tile_grid.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
@@ -87,21 +87,6 @@ template <class T>
 TileGrid tile_grid(const GroupedGemm<T>& g, int bm, int bn, int groups) {
   if (g.by == GroupedBy::k) return tile_grid(g.m, g.n, bm, bn, groups);
   return tile_grid(g.m + int64_t{bm} * (groups + 1), g.n, bm, bn, 1);
-}
-
-// Whether A and B can be read by vectors. Lines along the dimension that is grouped begin anywhere.
-struct OperandVectors {
-  bool a, b;
-};
-template <class T>
-OperandVectors operand_vectors(const Gemm<T>& g) {
-  return {takes_vectors(g.a), takes_vectors(g.b)};
-}
-template <class T>
-OperandVectors operand_vectors(const GroupedGemm<T>& g) {
-  const bool by_k = g.by == GroupedBy::k;
-  return {takes_vectors(g.a) && (by_k ? g.a.col_stride : g.a.row_stride) != 1,
-          takes_vectors(g.b) && !(by_k && g.b.row_stride == 1)};
 }
 
 // Whether blocks may share the k of a tile, whose sums are added by a second launch.
