@@ -73,14 +73,26 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
                                                   : "; fastgemm.kernels lists all"));
 }
 
+// Whether a row is for such operands: matrices, packed weights or groups.
+bool takes(const Kernel& k, const GemmProblem& p) {
+  return k.takes(p.packed) && k.takes(p.groups) && (k.gates || !p.gated);
+}
+template <class Problem>
+bool takes(const Kernel&, const Problem&) {
+  return true;
+}
+
 // The row of a level with the smallest predicted time; without predictions, the first row.
 template <class Problem>
 const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
   std::string reasons;
   const Kernel* best = nullptr;
   double least = 0;
+  bool is_there = false;
   for (const Kernel& k : kernels_for(key.device)) {
     if (k.op != key.op || k.device != key.device || k.level != level || k.role != Role::rung) continue;
+    is_there = true;
+    if (!takes(k, p)) continue;
     if (can_run(k, p)) {
       const double seconds = predicted(k, p);
       if (!best || seconds < least) best = &k, least = seconds;
@@ -92,17 +104,10 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
   if (reasons.empty())
     reasons = key.device == Device::simt && level == kLevels
                   ? "it is a library, which the simulator does not run"
-                  : "there is no such rung";
+              : is_there ? "none of its kernels takes such operands"
+                         : "there is no such rung";
   throw CannotRun("level " + std::to_string(level) + " cannot run " + in_words(key) + ": " + reasons +
                   ". Levels that can: " + levels_that_can(p, key));
-}
-
-bool takes(const Kernel& k, const GemmProblem& p) {
-  return k.takes(p.packed) && k.takes(p.groups) && (k.gates || !p.gated);
-}
-template <class Problem>
-bool takes(const Kernel&, const Problem&) {
-  return true;
 }
 
 // All rows that have a prediction, fastest first. Rows that reject the problem are included.
