@@ -7,7 +7,7 @@
 #include "core/simulator.h"
 #include "torch/context.h"
 #include "torch/grouped_mm.h"
-#include "torch/kernel_range.h"
+#include "torch/launch_row.h"
 #include "torch/scalar_types.h"
 
 namespace fastgemm::torch_ops {
@@ -61,22 +61,13 @@ const Kernel& invariant_row(const GemmProblem& p, Device device, const Choice& c
   return select(p, device, 0, choice);  // throws why it cannot run
 }
 
-// Where a product runs.
-struct Place {
-  OpContext& context;
-  Device device;
-  int threads;
-};
-
 void multiply_by_row(const GemmProblem& p, const GroupedCall& call, const Place& at) {
   const bool invariant = call.choice.kernel == "invariant";
   GemmProblem q = p;
   q.invariant = invariant;
   const Kernel& row =
       invariant ? invariant_row(q, at.device, call.choice) : select(q, at.device, at.threads, call.choice);
-  const KernelRange range(row);
-  row.gemm(q, at.context);
-  tell_last_gemm_kernel(row.name);
+  launch_row(row, q, {row.level, row.name}, at);  // no other row: the result may be in scratch memory
 }
 
 // Groups of columns are groups of rows of the transposed product, whose result is transposed again.
@@ -104,7 +95,7 @@ bool torch_is_faster(const View& a, const View& b) {
   return current_gpu().capability == 90;
 }
 
-void multiply_groups_on_gpu(const GroupedCall& call) {
+void multiply_groups_on_gpu(const GroupedCall& call) try {
   const int32_t type = call.out.view.dtype;
   // Activations are applied to sums in float32, which are then rounded once.
   const bool activates = call.activation != Activation::none;
@@ -126,6 +117,9 @@ void multiply_groups_on_gpu(const GroupedCall& call) {
     pass.epilogue = {.activation = call.activation};
     passes_of(device).epilogue(pass, context);
   });
+} catch (const OutOfWorkspace& refusal) {  // of a result in scratch memory
+  throw OutOfMemory("fastgemm: out of memory: a product of groups needs a workspace of at least " +
+                    std::to_string(refusal.needed()) + " bytes, and " + refusal.what());
 }
 
 }  // namespace fastgemm::torch_ops

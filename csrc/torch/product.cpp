@@ -9,6 +9,7 @@
 #include "torch/first_calls.h"
 #include "torch/hooks.h"
 #include "torch/kernel_range.h"
+#include "torch/launch_row.h"
 #include "torch/operand_copy.h"
 #include "torch/plans.h"
 
@@ -28,41 +29,6 @@ OutOfMemory out_of_memory(const Kernel& kernel, const OutOfWorkspace& refusal) {
                      refusal.what());
 }
 
-// The device of a call, and its context.
-struct Place {
-  OpContext& context;
-  Device device;
-  int threads;
-};
-
-// Launches the kernel and returns the one that ran. If memory runs out and the caller named no kernel, other
-// kernels are tried, which may need less. They are also tried if torch's own product fails: torch allocates
-// cuBLAS's workspace itself, and does not say whether lack of memory was the reason.
-const Kernel& launch(const Kernel& first, const GemmProblem& p, const Choice& choice, const Place& at) {
-  std::vector<const Kernel*> tried;
-  const auto next = [&](const Kernel* failed) {
-    tried.push_back(failed);
-    return is_free(choice) ? next_choice(strategies::chosen_for(p), at.device, at.threads, tried) : nullptr;
-  };
-  for (const Kernel* kernel = &first;;) {
-    const Kernel* other = nullptr;
-    try {
-      const KernelRange range(*kernel);
-      strategies::run(*kernel, p, at.context);
-      last_kernel = kernel->name;
-      return *kernel;
-    } catch (const OutOfWorkspace& refusal) {
-      other = next(kernel);
-      if (!other) throw out_of_memory(*kernel, refusal);
-      at.context.start_over(refusal.needed() - 1);
-    } catch (const TorchError&) {
-      other = next(kernel);
-      if (!other) throw;
-    }
-    kernel = other;
-  }
-}
-
 // Launches the kernel for each index of the outer batch dimensions, which one launch does not cover.
 void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, const Choice& choice,
           const Place& at) {
@@ -80,7 +46,7 @@ void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, co
       const GemmProblem chosen = strategies::chosen_for(p);
       if (kernel->rejects(chosen)) kernel = &select(chosen, at.device, at.threads, choice);
     }
-    kernel = &launch(*kernel, p, choice, at);
+    kernel = &launch_row(*kernel, p, choice, at);
   });
 }
 
@@ -103,7 +69,7 @@ void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const 
   if (plan.outer)
     walk(*plan.outer, p, kernel, call.choice, at);
   else
-    launch(*kernel, p, call.choice, at);
+    launch_row(*kernel, p, call.choice, at);
 }
 
 void require_apart(const ProductCall& call) {
@@ -160,6 +126,31 @@ AtenTensorHandle multiply_real(const ProductCall& call) {
 }
 
 }  // namespace
+
+const Kernel& launch_row(const Kernel& first, const GemmProblem& p, const Choice& choice, const Place& at) {
+  std::vector<const Kernel*> tried;
+  const auto next = [&](const Kernel* failed) {
+    tried.push_back(failed);
+    return is_free(choice) ? next_choice(strategies::chosen_for(p), at.device, at.threads, tried) : nullptr;
+  };
+  for (const Kernel* kernel = &first;;) {
+    const Kernel* other = nullptr;
+    try {
+      const KernelRange range(*kernel);
+      strategies::run(*kernel, p, at.context);
+      last_kernel = kernel->name;
+      return *kernel;
+    } catch (const OutOfWorkspace& refusal) {
+      other = next(kernel);
+      if (!other) throw out_of_memory(*kernel, refusal);
+      at.context.start_over(refusal.needed() - 1);
+    } catch (const TorchError&) {
+      other = next(kernel);
+      if (!other) throw;
+    }
+    kernel = other;
+  }
+}
 
 AtenTensorHandle multiply(const ProductCall& call) {
   if (!is_complex(call.a.view.dtype)) return multiply_real(call);

@@ -60,7 +60,16 @@ def test_every_preset_writes_a_report_that_says_where_it_was_measured(results):
     assert "not measured: nothing" in printed and "complex64 256x256x256: fastgemm" in printed
 
 
-SHOWN = ("host", "overhead", "first_product", "models", "invariant_models", "transformer", "packed")
+SHOWN = (
+    "host",
+    "overhead",
+    "first_product",
+    "models",
+    "invariant_models",
+    "transformer",
+    "packed",
+    "grouped",
+)
 CONTENDERS = {
     "complex": {"fastgemm", "level 6", "torch"},
     "symmetric": {"fastgemm", "general", "symmetric", "torch"},

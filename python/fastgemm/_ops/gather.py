@@ -44,19 +44,23 @@ def sums_of(y: Tensor, places: Tensor) -> Tensor:
     return picked.sum(1, dtype=wide).to(y.dtype)
 
 
-class _Gather(torch.autograd.Function):
-    """The gradient of each function is the other one."""
+class _Linear(torch.autograd.Function):
+    """A function of one tensor, and of indices that its gradient needs, too."""
 
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
-        return x.index_select(0, rows)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[1:])
         ctx.save_for_forward(*inputs[1:])
+
+
+class _Gather(_Linear):
+    """The gradient of this function and of the next one is the other one."""
+
+    @staticmethod
+    def forward(x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+        return x.index_select(0, rows)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
@@ -67,17 +71,10 @@ class _Gather(torch.autograd.Function):
         return gathered(x_t, *ctx.saved_tensors)
 
 
-class _Sum(torch.autograd.Function):
-    generate_vmap_rule = True
-
+class _Sum(_Linear):
     @staticmethod
     def forward(y: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         return sums_of(y, places)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:])
-        ctx.save_for_forward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:

@@ -5,6 +5,7 @@ it can be differentiated again, and serves eager mode, torch.compile and torch.f
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -192,10 +193,7 @@ class GemmFunction(torch.autograd.Function):
         if c_t is not None:
             scaled = c_t if beta is None else torch.zeros_like(c_t) if beta == 0 else beta * c_t
             terms.append(scaled.expand(ctx.out_shape))
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
+        return reduce(torch.add, terms)
 
     @staticmethod
     def vmap(

@@ -6,7 +6,7 @@ group is one whose k is grouped."""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import torch
@@ -237,10 +237,7 @@ class GroupedFunction(torch.autograd.Function):
             terms.append(GROUPED.call((a, b_t, offs, None), ctx.options))
         if bias_t is not None:
             terms.append(_spread_bias(bias_t, a, b, offs, ctx.out_shape, ctx.options))
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
+        return reduce(torch.add, terms)
 
     @staticmethod
     def vmap(

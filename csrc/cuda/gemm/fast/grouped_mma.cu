@@ -4,28 +4,12 @@
 //   - the operands of a block are those of its group. Copies read zeros beyond the group, so that rows and
 //     values of k of the next group, which may be NaN, are not multiplied.
 #include "cuda/gemm/parts/grouped_problem.cuh"
+#include "cuda/gemm/parts/large_mma.cuh"
 #include "cuda/gemm/parts/sources/copied_operand.cuh"
-#include "cuda/gemm/parts/warp_product.cuh"
 #include "cuda/gemm/rules.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
-
-template <int STAGES>
-using Tiles = TileConfig<128, 256, 64, 64, STAGES, 1>;
-constexpr int kStageBytes = (128 + 256) * 128;
-
-template <class C, class T, bool a_along_k, bool b_along_k>
-struct Kernel {
-  using TileA = LineTile<T, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
-  using TileB = LineTile<T, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
-  using Warp = WarpProduct<C, TensorCoreElement<T>, TileA, TileB>;
-  static_assert(TileA::kBytes + TileB::kBytes == kStageBytes);
-  union Shared {
-    unsigned char ring[C::kStages][kStageBytes];
-    SlabInRing<Accumulator<T>, C, C::kStages * kStageBytes> slabs[C::kWarps];
-  };
-};
 
 template <class T>
 struct GroupedArguments {
@@ -54,8 +38,8 @@ __device__ __forceinline__ RowsOperands<T> operands_of(const GroupedArguments<T>
 template <class C, class T, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     gemm_grouped_mma_kernel(const __grid_constant__ GroupedArguments<T> s) {
-  if constexpr (kMayHaveStages<C::kStages, kStageBytes>) {
-    using K = Kernel<C, T, a_along_k, b_along_k>;
+  if constexpr (kMayHaveStages<C::kStages, kLargeMmaStageBytes>) {
+    using K = LargeMmaKernel<C, T, a_along_k, b_along_k>;
     FASTGEMM_DYNAMIC_SHARED(typename K::Shared, shared);
     const GroupedBlockWork<T> work = grouped_block_work<C::BM, C::BN>(s.gemm, s.tiles_n);
     const Gemm<T>& g = work.gemm;
@@ -68,15 +52,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     using CopyB = TileCopy<typename K::TileB, T, C::kThreads>;
     StageCopy copies(CopyA(operands.a, 0, int(tile.row)), CopyB(operands.b, 0, int(tile.col)), steps + 1);
     typename K::Warp warp(row, column);
-    multiply_stages<C::kStages, kStageBytes>(shared->ring[0], steps, copies, warp);
-    auto& slab = shared->slabs[index];
-    FASTGEMM_UNROLL
-    for (int first = 0; first < C::WM; first += slab.kRows) {
-      if (first > 0) __syncwarp();  // the rows before have been stored from the slab
-      slab.put(warp.sum, first / 16);
-      __syncwarp();
-      slab.store(g, s.vectors, tile.row + row + first, tile.col + column);
-    }
+    multiply_stages<C::kStages, kLargeMmaStageBytes>(shared->ring[0], steps, copies, warp);
+    store_through<C>(shared->slabs[index], warp.sum, g, s.vectors, tile.row + row, tile.col + column,
+                     [](auto&, int) {});
   }
 }
 
@@ -113,7 +91,7 @@ void launch_grouped_mma(const GroupedGemm<T>& given, int groups, Context& contex
                                       rows_operands<kTakes>(static_cast<const Gemm<T>&>(g), groups, context),
                                       result_vectors(g.result), tiles.tiles_n};
   arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
-    using K = Kernel<C, T, a_along_k, b_along_k>;
+    using K = LargeMmaKernel<C, T, a_along_k, b_along_k>;
     launch<gemm_grouped_mma_kernel<C, T, a_along_k, b_along_k>>(
         "grouped_mma", {tiles.grid, dim3(C::kThreads), sizeof(typename K::Shared)}, context)(arguments);
   });
@@ -123,9 +101,9 @@ void launch_grouped_mma(const GroupedGemm<T>& given, int groups, Context& contex
 
 void gemm_grouped_mma(const GemmProblem& p, Context& context) {
   if (p.m == 0 || p.n == 0) return;
-  with_stages<kStageBytes>([&]<int STAGES>() {
+  with_stages<kLargeMmaStageBytes>([&]<int STAGES>() {
     with_element<float, Half, BFloat16, int8_t>(p.type, [&]<class T>() {
-      launch_grouped_mma<Tiles<STAGES>, T>(grouped_gemm<T>(p), int(p.batch), context);
+      launch_grouped_mma<LargeMmaTiles<STAGES>, T>(grouped_gemm<T>(p), int(p.batch), context);
     });
   });
 }

@@ -29,27 +29,11 @@ namespace {
 constexpr int kConsumerRegisters = 224, kProducerRegisters = 56;
 static_assert(2 * kConsumerRegisters + kProducerRegisters <= 3 * 168);
 
-// Tiles is what a schedule keeps in shared memory. `gated`: X has two rows for each column of C.
+// `gated`: X has two rows for each column of C.
 template <int N, class Tiles, bool gated = false>
-struct GroupShape {
-  static constexpr bool kGated = gated;
-  static constexpr bool kMirrors = false, kAddsC = false;
+struct GroupShape : RoomShape<N, ((gated ? 2 : 1) * plans::kSpecializedM + N) * 128, Tiles> {
+  static constexpr bool kGated = gated, kAddsC = false;
   static constexpr int kHeldBoxes = N == 256 ? 3 : 4;  // four would leave too few registers
-  static constexpr int kM = 128, kN = N;
-  static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;
-  static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;
-  static constexpr int kStageBytes = ((gated ? 2 : 1) * kM + kN) * 128;
-  static constexpr int kStages = (192 << 10) / kStageBytes;
-
-  struct Shared {
-    unsigned char stage[kStages][kStageBytes];
-    StagingBoxes staging[kConsumerWarps];
-    RingBarriers<kStages> ring;
-    BoxBarriers boxes[kConsumerWarps];
-    Tiles tiles;
-  };
-  static_assert(sizeof(Shared) <= 227 << 10);
 };
 
 // Adds a bias to a thread's sums of a tile of C^T, whose rows are columns of C. The bias begins at column
@@ -87,19 +71,14 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == S::kConsumerThreads)
     prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
-  if (threadIdx.x == 0) {
-    shared->ring.init(1, S::kConsumerWarps);
-    for (BoxBarriers& b : shared->boxes)
-      for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
-    fence_barrier_init();
-  }
+  shared->init();
   launch_dependents();
   grid_dependency_wait();
-  Schedule::plan_work(shared->tiles, g);
+  Schedule::plan_work(shared->tail, g);
   __syncthreads();
   const int warp = warp_index();
   // Made where it is used: kept across the branch below, it would take uniform registers that spill.
-  const auto parts = [&] { return Schedule{g, shared->tiles}; };
+  const auto parts = [&] { return Schedule{g, shared->tail}; };
   const auto with_result = [&](auto&& body) {
     if (g.out_bytes == 4) return body.template operator()<float>();
     body.template operator()<T>();
@@ -255,8 +234,8 @@ void launch_k_groups(const GemmProblem& p, const Gemm<T>& g, Context& context) {
   Maps maps{};
   maps.x = ragged_operand(x), maps.y = ragged_operand(y);
   maps.out = in_boxes ? map_of_result(g, false, groups) : maps.y;
-  launch_groups<KGroups<GroupShape<256, NoTiles>, T>, Major::mn, Major::mn>(maps, arguments, g, blocks,
-                                                                            copies, context);
+  launch_groups<KGroups<GroupShape<256, NoTail>, T>, Major::mn, Major::mn>(maps, arguments, g, blocks, copies,
+                                                                           context);
 }
 
 }  // namespace

@@ -13,38 +13,17 @@
 // than a third stage.
 //
 // On Hopper mma.sync reaches at most two thirds of wgmma's rate (docs/tensor_cores.md).
+#include "cuda/gemm/parts/large_mma.cuh"
 #include "cuda/gemm/parts/residues/bytes.cuh"
-#include "cuda/gemm/parts/storage_element.cuh"
-#include "cuda/gemm/parts/warp_product.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-template <int STAGES>
-using Tiles = TileConfig<128, 256, 64, 64, STAGES, 1>;
-constexpr int kStageBytes = (128 + 256) * 128;
-
-// Signed and unsigned bytes are both copied as int8. The instruction that multiplies them is the one for the
-// signs of A and B.
-template <class C, class T, bool a_along_k, bool b_along_k>
-struct Kernel {
-  using Config = C;
-  using Storage = StorageElement<T>;
-  using TileA = LineTile<Storage, a_along_k, C::BM, SwizzledLines<8>>;  // (BM, 128 bytes)
-  using TileB = LineTile<Storage, b_along_k, C::BN, SwizzledLines<8>>;  // (BN, 128 bytes)
-  using Warp = WarpProduct<C, TensorCoreElement<T>, TileA, TileB>;
-  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
-  union Shared {
-    unsigned char ring[C::kStages][kStageBytes];
-    SlabInRing<Accumulator<T>, C, C::kStages * kStageBytes> slabs[C::kWarps];
-  };
-};
-
 template <class C, class T, bool a_along_k, bool b_along_k>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     gemm_mma_sync_kernel(const __grid_constant__ TileArguments<StorageElement<T>> arguments) {
-  if constexpr (kMayHaveStages<C::kStages, kStageBytes>)
-    multiply_parts<Kernel<C, T, a_along_k, b_along_k>>(arguments);
+  if constexpr (kMayHaveStages<C::kStages, kLargeMmaStageBytes>)
+    multiply_parts<LargeMmaKernel<C, T, a_along_k, b_along_k>>(arguments);
 }
 
 template <class C, class T, class Storage>
@@ -57,7 +36,7 @@ void launch_mma_sync(const Gemm<Storage>& g, int batch, const Sharing& sharing, 
       tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)), blocks, sharing, context);
   arguments.epilogue = epilogue;
   const auto run = [&]<bool a_along_k, bool b_along_k>() {
-    using K = Kernel<C, T, a_along_k, b_along_k>;
+    using K = LargeMmaKernel<C, T, a_along_k, b_along_k>;
     static_assert(sizeof(typename K::Shared) == C::kStages * K::kStageBytes);
     const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
     launch<gemm_mma_sync_kernel<C, T, a_along_k, b_along_k>>("mma_sync", shape, context)(arguments);
@@ -71,19 +50,20 @@ void launch_mma_sync(const Gemm<Storage>& g, int batch, const Sharing& sharing, 
 }  // namespace
 
 void residues::multiply_bytes(const Gemm<int8_t>& g, Context& context) {
-  with_stages<kStageBytes>(
-      [&]<int STAGES>() { launch_mma_sync<Tiles<STAGES>, int8_t>(g, 1, Sharing{2}, {}, context); });
+  with_stages<kLargeMmaStageBytes>(
+      [&]<int STAGES>() { launch_mma_sync<LargeMmaTiles<STAGES>, int8_t>(g, 1, Sharing{2}, {}, context); });
 }
 
 void gemm_mma_sync(const GemmProblem& problem, Context& context) {
-  with_stages<kStageBytes>([&]<int STAGES>() {
+  with_stages<kLargeMmaStageBytes>([&]<int STAGES>() {
     run_with_storage<float, Half, BFloat16>(problem, context, [&]<class T>(const auto& g, int batch) {
       const Sharing sharing = problem.invariant ? plans::kUnshared : Sharing{2};
       if constexpr (std::is_same_v<Accumulator<T>, float>) {
         if (problem.epilogue.asked())
-          return launch_mma_sync<Fusing<Tiles<STAGES>>, T>(g, batch, sharing, problem.epilogue, context);
+          return launch_mma_sync<Fusing<LargeMmaTiles<STAGES>>, T>(g, batch, sharing, problem.epilogue,
+                                                                   context);
       }
-      launch_mma_sync<Tiles<STAGES>, T>(g, batch, sharing, {}, context);
+      launch_mma_sync<LargeMmaTiles<STAGES>, T>(g, batch, sharing, {}, context);
     });
   });
 }

@@ -38,12 +38,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
   if constexpr (S::kMirrors)
     if (threadIdx.x == S::kConsumerThreads) prefetch_map(&maps.mirrored.turned);
-  if (threadIdx.x == 0) {
-    shared->ring.init(1, S::kConsumerWarps);
-    for (BoxBarriers& b : shared->boxes)
-      for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
-    fence_barrier_init();
-  }
+  shared->init();
   __syncthreads();
   launch_dependents();
   const int warp = warp_index();

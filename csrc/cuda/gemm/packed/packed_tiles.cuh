@@ -9,25 +9,10 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 // The block tile is (128, N) of C^T: rows of the weight, and rows of x.
+// Boxes of c go through the ring, too: two for each consumer warp.
 template <int N, int SOURCE_BYTES>
-struct PackedShape {
-  static constexpr bool kLower = false, kMirrors = false, kAddsC = true;
+struct PackedShape : RoomShape<N, std::max(SOURCE_BYTES, 2 * 8 * kBoxBytes)> {
   static constexpr int kHeldBoxes = N == 128 ? 4 : 1;
-  static constexpr int kM = 128, kN = N;
-  static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;
-  static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;
-  // Boxes of c go through the ring, too: two for each consumer warp.
-  static constexpr int kStageBytes = std::max(SOURCE_BYTES, 2 * kConsumerWarps * kBoxBytes);
-  static constexpr int kStages = (192 << 10) / kStageBytes;
-
-  struct Shared {
-    unsigned char stage[kStages][kStageBytes];
-    StagingBoxes staging[kConsumerWarps];
-    RingBarriers<kStages> ring;
-    BoxBarriers boxes[kConsumerWarps];
-  };
-  static_assert(sizeof(Shared) <= 227 << 10);
 };
 
 // Applies what serves a whole row of the weight to a thread's sums of a finished tile: the scale, and a bias.
@@ -57,12 +42,7 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
   using Source = TileSource<T, code, N>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == S::kConsumerThreads) prefetch_map(&maps.y), prefetch_map(&maps.out);
-  if (threadIdx.x == 0) {
-    shared->ring.init(1, S::kConsumerWarps);
-    for (BoxBarriers& b : shared->boxes)
-      for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
-    fence_barrier_init();
-  }
+  shared->init();
   __syncthreads();
   launch_dependents();
   const int warp = warp_index();

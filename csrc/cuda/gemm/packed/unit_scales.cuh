@@ -50,25 +50,8 @@ __device__ __forceinline__ RowPair read_scales(ScaleType type, const unsigned ch
   }
 }
 
-// Two scales in the low bytes, as numbers of T.
-template <class T>
-__device__ __forceinline__ uint32_t pair_of_e4m3(uint32_t bytes) {
-  uint32_t halves;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(uint16_t(bytes)));
-#else
-  // Exponent and mantissa move to their places; a factor corrects the bias. The magnitude 127 carries into
-  // the sign, and becomes the exponent of NaN.
-  const uint32_t upper = __byte_perm(bytes, 0, 0x1404),
-                 nan = ((upper & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
-  halves = multiply_pairs<Half>((upper & 0x80008000u) | (upper >> 1 & 0x3f803f80u), pair_of<Half>(256));
-  halves |= nan - (nan >> 8);
-#endif
-  if constexpr (std::is_same_v<T, Half>) return halves;
-  return round_pair<T>(low_of<Half>(halves), high_of<Half>(halves));
-}
-// The same in bfloat16. A byte is the exponent; 0 (2^-127, subnormal) and 255 (NaN) also set the highest bit
-// of the mantissa.
+// Two scales of e8m0 in the low bytes, as numbers of bfloat16. A byte is the exponent; 0 (2^-127, subnormal)
+// and 255 (NaN) also set the highest bit of the mantissa.
 __device__ __forceinline__ uint32_t pair_of_e8m0(uint32_t bytes) {
   const uint32_t pair = __byte_perm(bytes, 0, 0x4140);
   const uint32_t is_0 = ~(pair + 0x00ff00ffu), is_255 = pair + 0x00010001u;

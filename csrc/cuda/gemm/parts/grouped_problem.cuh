@@ -27,6 +27,17 @@ __device__ __forceinline__ GroupRange group_or_rest(const int32_t* ends, int ind
   return {last, index == count ? size : last};
 }
 
+// The sum of `value` in this lane and the lanes before it. All lanes of the warp call it.
+__device__ __forceinline__ int sum_to_here(int value) {
+  const int lane = int(threadIdx.x) % 32;
+  FASTGEMM_UNROLL
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, value, step);
+    if (lane >= step) value += other;
+  }
+  return value;
+}
+
 // Finds tile `slot` of all tiles of ROWS rows. The lanes of a warp look at 32 groups at a time; all lanes
 // call it and get the same answer.
 template <int ROWS>
@@ -35,13 +46,7 @@ __device__ __forceinline__ GroupTile find_tile(const int32_t* ends, int count, i
   const int lane = int(threadIdx.x) % 32;
   for (int first = 0, before = 0; first <= count; first += 32) {
     const GroupRange rows = group_or_rest(ends, first + lane, count, size);
-    const int tiles = (rows.size() + ROWS - 1) / ROWS;
-    int end = before + tiles;  // of this lane's tiles
-    FASTGEMM_UNROLL
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(kAll, end - before, step);
-      if (lane >= step) end += other;
-    }
+    const int tiles = (rows.size() + ROWS - 1) / ROWS, end = before + sum_to_here(tiles);
     const unsigned beyond = __ballot_sync(kAll, end > slot);
     if (beyond != 0) {
       const int found = __ffs(int(beyond)) - 1;

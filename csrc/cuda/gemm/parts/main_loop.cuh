@@ -68,7 +68,9 @@ class RowBlocks {
   using Rows = InOrder;
 
   __device__ __forceinline__ RowBlocks(const unsigned char* stage, int /* warp */)
-      : x_(X::descriptor(stage)), y_(Y::descriptor(stage + X::kBytes)) {}
+      : RowBlocks(stage, stage + X::kBytes) {}
+  __device__ __forceinline__ RowBlocks(const unsigned char* x, const unsigned char* y)
+      : x_(X::descriptor(x)), y_(Y::descriptor(y)) {}
 
   template <int BLOCKS, int R, class Meanwhile, class Done>
   __device__ __forceinline__ void multiply(Accumulator<E> (&sum)[BLOCKS][R], int bytes, bool accumulate,

@@ -53,6 +53,23 @@ struct AllTiles {
   __device__ __forceinline__ bool skips(int, int) const { return false; }
 };
 
+// Stores a warp's sums through its slab of shared memory, which has all of its rows or half of them.
+// finish(slab, first) may change the sums of the rows from `first` on before they are stored at (row, column)
+// of C.
+template <class C, class Slab, class Sum, class T, class Finish>
+__device__ __forceinline__ void store_through(Slab& slab, const Sum& sum, const Gemm<T>& g,
+                                              ResultVectors vectors, int64_t row, int64_t column,
+                                              Finish&& finish) {
+  FASTGEMM_UNROLL
+  for (int first = 0; first < C::WM; first += slab.kRows) {
+    if (first > 0) __syncwarp();  // the rows before have been stored from the slab
+    slab.put(sum, first / 16);
+    __syncwarp();
+    finish(slab, first);
+    slab.store(g, vectors, row + first, column);
+  }
+}
+
 // Computes a block's parts of C by mma, with the shapes and warp products of K. If selection.skips(row,
 // column) is true for the first row and column of a tile, the tile is not computed.
 template <class K, class T, class Selection = AllTiles>
@@ -80,17 +97,12 @@ __device__ __forceinline__ void multiply_parts(const TileArguments<T>& g, const 
       continue;
     }
     if (part.first != 0) collect<Sums>(g.schedule, sum, part, C::BM * C::BN);
-    auto& slab = shared->slabs[index];
-    FASTGEMM_UNROLL
-    for (int first = 0; first < C::WM; first += slab.kRows) {
-      if (first > 0) __syncwarp();  // the rows before have been stored from the slab
-      slab.put(warp.sum, first / 16);
-      __syncwarp();
+    const auto finish = [&](auto& slab, int first) {
       if constexpr (kFuses<C>)
         finish_slab(slab, g.gemm, g.epilogue, int64_t(row0) + row + first, int64_t(column0) + column);
-      slab.store(g.gemm.at_batch(place.batch), g.vectors, int64_t(row0) + row + first,
-                 int64_t(column0) + column);
-    }
+    };
+    store_through<C>(shared->slabs[index], warp.sum, g.gemm.at_batch(place.batch), g.vectors,
+                     int64_t(row0) + row, int64_t(column0) + column, finish);
     __syncthreads();  // the ring may overwrite the slabs
   }
 }

@@ -17,28 +17,46 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Block tile (kM, kN), of which each consumer warpgroup computes 64 rows, and the ring of stages. Narrower
-// tiles are slower for their size. They are for products that have too few wide tiles for all
-// multiprocessors, or whose wide tiles leave many multiprocessors idle in the last wave.
-template <int N>
-struct Shape {
+// What a block keeps in shared memory; Tail is what its schedule keeps there.
+struct NoTail {};
+template <int STAGES, int STAGE_BYTES, int CONSUMER_WARPS, class Tail>
+struct RoomShared {
+  unsigned char stage[STAGES][STAGE_BYTES];  // a tile of X, then one of Y
+  StagingBoxes staging[CONSUMER_WARPS];
+  RingBarriers<STAGES> ring;
+  BoxBarriers boxes[CONSUMER_WARPS];
+  [[no_unique_address]] Tail tail;
+
+  // All threads call it, before a barrier of the block.
+  __device__ __forceinline__ void init() {
+    if (threadIdx.x != 0) return;
+    ring.init(1, CONSUMER_WARPS);
+    for (BoxBarriers& b : boxes)
+      for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
+    fence_barrier_init();
+  }
+};
+
+// Block tile (kM, kN), of which each consumer warpgroup computes 64 rows, and the ring of stages.
+template <int N, int STAGE_BYTES, class Tail = NoTail>
+struct RoomShape {
   static constexpr bool kLower = false, kMirrors = false, kAddsC = true;
   static constexpr int kHeldBoxes = 4;
   static constexpr int kM = plans::kSpecializedM, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
   static constexpr int kSums = kN / 2;  // per consumer thread
-  static constexpr int kStageBytes = (kM + kN) * 128, kStages = (192 << 10) / kStageBytes;
-
-  struct Shared {
-    unsigned char stage[kStages][kStageBytes];  // (kM, kK) of A, then (kN, kK) of B
-    StagingBoxes staging[kConsumerWarps];
-    RingBarriers<kStages> ring;
-    BoxBarriers boxes[kConsumerWarps];
-  };
+  static constexpr int kStageBytes = STAGE_BYTES, kStages = (192 << 10) / kStageBytes;
+  using Shared = RoomShared<kStages, kStageBytes, kConsumerWarps, Tail>;
   static_assert(sizeof(Shared) <= 227 << 10);
   static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
 };
+
+// Tiles of wgmma_specialized. Narrower tiles are slower for their size. They are for products that have too
+// few wide tiles for all multiprocessors, or whose wide tiles leave many multiprocessors idle in the last
+// wave.
+template <int N>
+struct Shape : RoomShape<N, (plans::kSpecializedM + N) * 128> {};
 
 // LowerShape computes only the tiles of the lower triangle of a symmetric result. MirroredShape also stores
 // each of them a second time, transposed, into the upper triangle.

@@ -12,6 +12,7 @@
 //   KGroups     the groups are parts of k, and each has a C of its own. All have the same number of tiles.
 #pragma once
 
+#include "cuda/gemm/parts/grouped_problem.cuh"
 #include "cuda/gemm/parts/sources/ragged.cuh"
 #include "cuda/gemm/parts/specialized.cuh"
 
@@ -55,8 +56,6 @@ struct GroupTiles {
     return begin + __popc(__ballot_sync(kAll, begin + lane < groups && first[begin + lane] <= at)) - 1;
   }
 };
-
-struct NoTiles {};
 
 // Where the stages of a tile begin; load() asks for one of them, of bytes() bytes. Groups of rows: X from row
 // `x` of the matrix of a group, Y `boxes` boxes of rows from row `y` on.
@@ -113,12 +112,7 @@ struct RowGroups {
     for (int first = 0; first < g.groups; first += 32) {
       const int group = first + lane;
       const int rows = group < g.groups ? g.range(group).size() : 0, own = (rows + S::kN - 1) / S::kN;
-      int end = own;
-      FASTGEMM_UNROLL
-      for (int step = 1; step < 32; step *= 2) {
-        const int other = __shfl_up_sync(0xffffffffu, end, step);
-        if (lane >= step) end += other;
-      }
+      const int end = sum_to_here(own);
       if (group < g.groups) tiles.first[group] = before + end - own;
       before += __shfl_sync(0xffffffffu, end, 31);
     }
@@ -203,9 +197,9 @@ struct KGroups {
   using Element = T;
   static constexpr bool kTransposed = false;
   const GroupArguments<T>& g;
-  const NoTiles& tiles;
+  const NoTail& tiles;
 
-  __device__ __forceinline__ static void plan_work(NoTiles&, const GroupArguments<T>&) {}
+  __device__ __forceinline__ static void plan_work(NoTail&, const GroupArguments<T>&) {}
 
   template <class Body>
   __device__ __forceinline__ void each_part(Body&& body) const {

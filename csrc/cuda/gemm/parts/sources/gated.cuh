@@ -32,35 +32,21 @@ struct GatedSource {
   using Sum = float;
   static constexpr int kSums = COLUMNS;  // of a thread
 
-  // As SharedOperands (parts/wgmma_consumer.cuh).
-  class Products {
+  // A warpgroup multiplies two blocks of rows: its gates and its values.
+  class Products : RowBlocks<T, typename X::Part, Y, major, Major::k> {
+    using Base = RowBlocks<T, typename X::Part, Y, major, Major::k>;
+
    public:
     using Rows = InOrder;
 
     __device__ __forceinline__ Products(const unsigned char* stage, int warp)
-        : x_(X::Part::descriptor(stage + warp / 4 * 2 * X::Part::kBytes)),
-          y_(Y::descriptor(stage + X::kBytes)) {}
+        : Base(stage + warp / 4 * 2 * X::Part::kBytes, stage + X::kBytes) {}
 
     template <int R, class Meanwhile, class Done>
     __device__ __forceinline__ void multiply(float (&sum)[R], int bytes, bool accumulate,
                                              Meanwhile&& meanwhile, Done&& before_done) {
-      auto& parts = reinterpret_cast<float(&)[2][R / 2]>(sum);
-      wgmma_fence(sum);
-      FASTGEMM_UNROLL
-      for (int i = 0; i < Y::kSteps; ++i) {
-        FASTGEMM_UNROLL
-        for (int part = 0; part < 2; ++part)
-          wgmma<T, major, Major::k>(parts[part], x_.at(bytes + X::Part::step(i) + part * X::Part::kBytes),
-                                    y_.at(bytes + Y::step(i)), accumulate || i > 0);
-      }
-      wgmma_commit();
-      meanwhile();
-      wgmma_wait<1>();
-      before_done();
+      Base::multiply(reinterpret_cast<float(&)[2][R / 2]>(sum), bytes, accumulate, meanwhile, before_done);
     }
-
-   private:
-    MatrixDescriptor x_, y_;
   };
   template <class Shared>
   using Consumer = WgmmaConsumer<Shared::kStages, Shared::kStageBytes, Products>;
