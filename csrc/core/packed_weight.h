@@ -160,7 +160,8 @@ FASTGEMM_ANYWHERE float zero_at(const PackedWeight& w, const void* zeros, int64_
   return w.zero == Zero::subtracted ? float(static_cast<const int8_t*>(zeros)[i])
                                     : scale_at(w.scale, zeros, i);
 }
-// The weight of one code. Products and sums are separate roundings, so that every device computes the same.
+// The weight of one code. Every device computes the same, but for added zeros: nvcc makes one operation of
+// the product and the sum.
 FASTGEMM_ANYWHERE float weight_of(const PackedWeight& w, float code, float scale, float zero) {
   const float x = w.zero == Zero::added ? code * scale + zero : (code - zero) * scale;
   return w.global ? x * *w.global : x;

@@ -3,11 +3,14 @@ points of all kinds, every tile, and the ways in which blocks share the work."""
 
 from __future__ import annotations
 
-from itertools import cycle
+import math
+from itertools import cycle, product
 
 import pytest
 import torch
 from fastgemm._introspect import take_last_gemm_kernel
+from fastgemm._quantized.formats import CODES, SCALES, Packing, Parts
+from fastgemm._quantized.layout import dequantize, to_units
 from reference import needs_simulator, simulated_launches
 from test_packed_wgmma_on_the_simulator import (
     BF16,
@@ -71,10 +74,10 @@ def test_layers_of_rungs(level):
 )
 def test_packed_mma(kind, dtype):
     """Each code in each tile: 16, 32 and 64 rows of x, and two tiles."""
-    code, _, group, zero = kind
+    code, scale, group, zero = kind
     if code == "nf4" and group[1] < 64:
         return
-    w = weight(130, 392, *kind, whole=code == "e2m1")
+    w = weight(130, 392, *kind, whole=code == "e2m1" and (dtype == BF16 or scale == "e4m3"))
     with simulated_launches(multiprocessors=2, capability=80, count=False):
         for m in (5, 20, 40, 66):
             x = torch.randn(m, 392).to(dtype)
@@ -82,6 +85,60 @@ def test_packed_mma(kind, dtype):
             assert take_last_gemm_kernel() == "packed_mma"
             on_fragments = zero == "added" or (group[1] != ROWS and (m > 16 or group[1] < 128))
             assert_near(result, x, w, of_weights=on_fragments)
+
+
+def plain_weight(code: str, scale: str, scales: Tensor, group_k: int, by: Tensor | None = None) -> Weight:
+    """Each row has all codes in turn, and scales (rows, groups)."""
+    n, k = scales.shape[0], scales.shape[1] * group_k
+    packing = Packing(n, k, code, scale, "none", 1, group_k)
+    codes = torch.arange(256, dtype=torch.uint8).repeat(n, 1).repeat(1, k // 256 + 1)
+    codes = codes[:, : packing.code_shape[1]].contiguous()
+    if code == "e4m3":
+        codes[codes & 127 == 127] = 0  # NaN
+    parts = Parts(codes.view(CODES[code].dtype), scales.to(SCALES[scale]), None)
+    numbers = dequantize(parts, packing, by, None, F32).double()
+    return Weight(packing._replace(units=True), to_units(parts, packing), by, numbers, True)
+
+
+@pytest.mark.parametrize("code", ["int4", "nf4", "e2m1", "int8", "e4m3"])
+def test_numbers_of_a_code(code):
+    """One-hot rows of x give each number itself, rounded once to the type of x."""
+    w = plain_weight(code, "f32", torch.ones(64, 1), 256)
+    x = torch.eye(256)
+    for impl, dtype in product(("packed_mma", "packed_wgmma", "packed_tiles"), (BF16, F16)):
+        if impl == "packed_tiles" and code == "nf4":
+            continue
+        with simulated_launches(count=False):
+            result = multiply(x.to(dtype), w, impl=impl)
+        assert torch.equal(result.T, w.numbers.to(dtype)), (impl, dtype)
+
+
+@pytest.mark.parametrize("impl", [*RUNGS, "packed_mma", "packed_wgmma"])
+def test_infinite_scales_stay_in_their_rows(impl):
+    """Rows of the weight with an infinite scale give what the sum of their products is; no other row notices."""
+    scales = torch.ones(70, 2)
+    scales[3, 0] = math.inf
+    w = plain_weight("int4", "bf16", scales, 128)
+    w = w._replace(numbers=w.numbers.nan_to_num(nan=math.inf))
+    x = torch.zeros(4, 256, dtype=BF16)
+    x[:, 2], x[:, 130] = 1, 1  # code 2 of the first group is -6
+    with simulated_launches(count=False):
+        result = multiply(x, w, impl=impl)
+    usual = torch.arange(70) != 3
+    assert torch.equal(result[:, usual].double(), expected(x, w)[:, usual])
+    assert not result[:, 3].isfinite().any()
+
+
+@pytest.mark.parametrize("impl", ["packed_mma", "packed_wgmma", "packed_tiles"])
+def test_scales_that_leave_the_range_of_half(impl):
+    """A global scale brings them back. Kernels that would multiply by it at the end refuse them."""
+    w = plain_weight("int4", "f32", torch.full((64, 2), 1e6), 128, torch.tensor(1e-6))
+    x = torch.ones(20, 256)
+    with simulated_launches(count=False):
+        with pytest.raises(RuntimeError, match=r"the range of fp16|not exact"):
+            multiply(x.to(F16), w, impl=impl)
+        if impl != "packed_tiles":
+            assert_near(multiply(x.to(BF16), w, impl=impl), x.to(BF16), w, of_weights=True)
 
 
 # m, n, k, multiprocessors: one row and column; fewer stages than multiprocessors; several tiles for a block; tiles

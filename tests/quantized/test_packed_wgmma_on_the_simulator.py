@@ -125,7 +125,7 @@ def kind_id(kind: object) -> str:
 def test_every_kind(kind, dtype):
     code, scale, group, zero = kind
     n, k = 130, 392
-    w = weight(n, k, code, scale, group, zero, whole=code == "e2m1")
+    w = weight(n, k, code, scale, group, zero, whole=code == "e2m1" and (dtype == BF16 or scale == "e4m3"))
     by_rows = group[1] == ROWS
     if code == "nf4" and group[1] < 64:
         with simulated_launches(), pytest.raises(RuntimeError, match="rounded twice"):

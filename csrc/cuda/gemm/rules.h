@@ -35,6 +35,13 @@ inline const char* beyond_units(const GemmProblem& p) {
   return beyond_coordinates(p);
 }
 
+// Whether a scaled weight may leave the range of fp16 because it is not yet multiplied by the global scale.
+inline const char* out_of_half(const GemmProblem& p) {
+  const PackedWeight& w = p.packed;
+  const bool may = p.type == DType::f16 && w.global && !w.by_rows(p.k) && w.scale != ScaleType::e4m3;
+  return may ? "scales without the global one may leave the range of fp16" : nullptr;
+}
+
 // Kernels that multiply fragments of numbers: those of nf4 are rounded, so scales are applied to sums of at
 // least 64 columns.
 inline const char* rounded_twice(const GemmProblem& p) {
@@ -44,7 +51,7 @@ inline const char* rounded_twice(const GemmProblem& p) {
   if (w.code == Code::e2m1 && w.zero == Zero::added) return "it adds no zeros to numbers of e2m1";
   if (w.zero == Zero::subtracted && w.code != Code::int4 && w.code != Code::int8)
     return "it subtracts zeros from integer codes only";
-  return nullptr;
+  return out_of_half(p);
 }
 
 // packed_wgmma: few rows of x.
@@ -65,7 +72,7 @@ inline const char* beyond_packed_mma(const GemmProblem& p) {
   if (const char* why = beyond_units(p)) return why;
   if (const char* why = rounded_twice(p)) return why;
   const int bytes = packed::unit_scale_bytes(w, p.k) + packed::unit_zero_bytes(w, p.k);
-  if (bytes > (bits_of(w.code) == 4 ? 1024 : 2048))
+  if (bytes > plans::packed_tail_bytes(bits_of(w.code)))
     return "scales and zeros of 64 rows and 128 columns take more than 1024 bytes (8-bit codes: 2048)";
   const auto tiles = [](int64_t extent, int tile) { return double((extent + tile - 1) / tile); };
   if (tiles(p.m, 32) * tiles(p.n, 64) * tiles(p.k, 64) >= 1 << 30)
@@ -169,8 +176,9 @@ inline const char* beyond_packed_tiles(const GemmProblem& p) {
   const PackedWeight& w = p.packed;
   if (const char* why = beyond_units(p)) return why;
   if (p.k < 256) return "k is less than 256, the least that blocks share";
-  if (w.code == Code::nf4) return "numbers of nf4 would be rounded twice";
+  if (w.code == Code::nf4) return "it has no table of nf4's numbers";
   if (w.by_rows(p.k)) return w.zero == Zero::none ? nullptr : "the zeros serve whole rows";
+  if (const char* why = out_of_half(p)) return why;
   const ScaleType own = p.type == DType::f16 ? ScaleType::f16 : ScaleType::bf16;
   const bool exact = (w.scale == own && w.group_n == 1) || w.scale == ScaleType::e4m3 ||
                      (w.scale == ScaleType::e8m0 && own == ScaleType::bf16);

@@ -1,7 +1,6 @@
 // A packed weight as a matrix (core/dequantize.h). A block converts one unit, 64 rows of 128 numbers.
 //
-//   16 bytes of codes a thread  ->  numbers, by a table  ->  tile in shared memory  ->  whole rows of the
-//   matrix
+//   16 bytes of codes a thread  ->  numbers, by a table  ->  tile in shared memory  ->  whole rows
 //
 // A thread reads the codes that it would multiply (packed/fragments.cuh): consecutive threads read
 // consecutive addresses, and each code's place is known at compile time. The tile turns that order into rows,

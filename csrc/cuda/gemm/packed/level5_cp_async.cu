@@ -3,7 +3,7 @@
 // Level 5 with weights of 4 and 8 bits: latency. What changes from level 4: codes, scales and x of a stage of
 // 64 columns come by asynchronous copies of 16 bytes, straight to shared memory. A ring of three stages has
 // two of them on their way while one is decoded and multiplied, so that memory works all the time, and a copy
-// needs no register. Codes lie in the ring as in a unit: a fifth of what 16-bit weights would take.
+// needs no register. Codes lie in the ring as in a unit, in a quarter of the bytes of 16-bit weights.
 //
 //   ring  | codes, scales, x | codes, scales, x | codes, scales, x |
 //             decode -> float32 tile -> outer products     on their way

@@ -1,16 +1,15 @@
 //   make sim KERNEL=packed_mma ARGS='--dtype bf16'
 //
 // Level 6 since sm_80 with weights of 4 and 8 bits: tensor cores. What changes from level 5:
-//   - the weight is the A operand of mma.sync: a unit holds its codes as fragments, so a thread reads 16
-//   bytes
-//     and has all its codes of 64 (8-bit codes: 32) columns; bit operations convert them in registers
+//   - the weight is the A operand of mma.sync: a unit holds its codes as fragments, so 16 bytes are all codes
+//     that a thread has in 64 columns (8-bit codes: 32). Bit operations convert them in registers
 //     (packed/unit_fragments.cuh), and no decoded weight ever passes through shared memory. x is the B
 //     operand;
-//   - a stage has units of the weight as they lie in device memory, one contiguous piece, and so one address;
-//   - tiles have 16, 32 or 64 rows of x. With up to 16 the scales of large groups multiply float32 sums,
-//   which
-//     rounds once. Else they multiply the fragments, which takes no second set of sums; each weight is then
-//     rounded once, as dequantized ones are. nf4 keeps sums: its numbers are rounded already;
+//   - a stage has units of the weight as they lie in device memory, one or two contiguous pieces;
+//   - tiles have 16, 32 or 64 rows of x. Scales of whole rows multiply the sums at the end. With up
+//     to 16 rows the scales of large groups multiply float32 sums, too, which rounds once. Other scales
+//     multiply the fragments, which takes no second set of sums; each weight is then rounded once, as
+//     dequantized ones are. nf4 keeps sums: its numbers are rounded already;
 //   - few rows of x read a weight once, and only bytes in flight count: equal shares of all stages
 //     (parts/schedules/shares.cuh) keep every multiprocessor reading until the end, and a second kernel adds
 //     the sums of tiles that were shared, in the order of k.

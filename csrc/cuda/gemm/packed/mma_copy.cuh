@@ -43,7 +43,7 @@ class MmaCopies {
     const MmaPlace<S> at(tile_, g_);
     const int row_unit = at.column / packed::kRows;
     from_ = g_.units + (int64_t(row_unit) * g_.column_units + step_) * g_.unit_bytes + threadIdx.x * 16;
-    apart_ = row_unit + 1 < g_.row_units ? g_.column_units * g_.unit_bytes : 0;
+    apart_ = row_unit + 1 < g_.row_units ? int64_t{g_.column_units} * g_.unit_bytes : 0;
     const int row = at.row + int(threadIdx.x / kAcross);
     rows_ = g_.m - row;
     x_ = g_.x.data + row * g_.x.row_stride + step_ * S::kColumns + threadIdx.x % kAcross * kEach;
@@ -70,7 +70,8 @@ class MmaCopies {
   }
 
   const MmaArguments<T>& g_;
-  int left_, tile_, step_, apart_ = 0;
+  int left_, tile_, step_;
+  int64_t apart_ = 0;
   int rows_ = 0;  // of x from this thread's first row on
   unsigned x_to_;
   const unsigned char* from_ = nullptr;

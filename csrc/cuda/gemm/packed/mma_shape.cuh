@@ -37,7 +37,7 @@ struct MmaShape : MmaTile<BM_> {
                        kUnits = kFragments * 16 * Tile::kGroupWarps / packed::kRows;
 
   // Scales and zeros of a unit may take kTailBytes; more are rejected (rules.h).
-  static constexpr int kTailBytes = bits_of(kCode) == 4 ? 1024 : 2048;
+  static constexpr int kTailBytes = plans::packed_tail_bytes(bits_of(kCode));
   static constexpr int kUnitBytes = packed::kRows * packed::kColumns * bits_of(kCode) / 8 + kTailBytes;
   static constexpr int kWeightBytes = kUnits * kUnitBytes;
   static constexpr int kStageBytes = kWeightBytes + 2 * BM * 128;

@@ -1,12 +1,10 @@
 // Level 6 for weights of 4 and 8 bits and many rows of x, on Hopper. What changes from `packed_wgmma`:
 //   - tiles are (128, 256) of C^T: each code is converted for 256 rows of x, so conversion hides behind the
-//   products;
+//     products;
 //   - scales are applied to the weights before they are multiplied. A second set of sums, for a group, would
-//   need as
-//     many registers as the tile. The error is that of a product with the dequantized weight;
+//     need as many registers as the tile. The error is that of a product with the dequantized weight;
 //   - all else is wgmma_specialized: persistent blocks, stream-K for the last wave, asynchronous stores of
-//   boxes, which
-//     are transposed here (parts/specialized.cuh).
+//     boxes, which are transposed here (parts/specialized.cuh).
 //
 // A scale that serves a whole row, and a bias, are applied to the sums of a finished tile.
 #include "cuda/gemm/packed/packed_tiles.cuh"

@@ -4,10 +4,11 @@
 //     convert codes to the fragments that wgmma takes from registers (packed/fragments.cuh), while the batch
 //     before is multiplied;
 //   - scales are applied to float32 sums, a group of k at a time: codes are exact in 16 bits, and so nothing
-//     is rounded before the result. Weights are scaled, and rounded to the type of x, only in groups of 16
-//     columns, where zeros are added to scaled codes, and with more than 64 rows of x, whose sums take the
-//     registers (packed/packed_wgmma.cuh, Scaled);
-//   - up to 32 rows of x the four warpgroups of a block share k, and add their sums in shared memory: tiles
+//     is rounded before the result. Weights are scaled, and rounded to the type of x, in groups of less than
+//     128 columns (but for nf4), where zeros are added to scaled codes, and with more than 64 rows of x,
+//     whose sums take the registers (packed/unit_fragments.cuh, Scaled);
+//   - up to 32 rows of x (8-bit codes: 16) the four warpgroups of a block share k, and add their sums in
+//   shared memory: tiles
 //     have 64 rows of the weight, and their partial sums are small. With more rows x is large, and a tile
 //     has 256 rows of the weight, which all read the same x;
 //   - blocks compute whole tiles if that keeps enough multiprocessors reading, else equal shares of k. A

@@ -50,8 +50,8 @@ struct TileSource {
 
     // Rows beyond the weight are not stored, so any unit will do for them.
     __device__ __forceinline__ void fill(const StageOrigin& from, int begin, int end, bool elected) {
-      const int row = from.x / packed::kRows,
-                apart = row + 1 < w_.row_units ? w_.column_units * w_.unit_bytes : 0;
+      const int row = from.x / packed::kRows;
+      const int64_t apart = row + 1 < w_.row_units ? int64_t{w_.column_units} * w_.unit_bytes : 0;
       const unsigned char* first = w_.units + (int64_t(row) * w_.column_units + begin / 2) * w_.unit_bytes;
       const int bytes = 2 * (kCodeBytes + w_.scale_bytes + w_.zero_bytes) + Y::kBytes;
       FASTGEMM_NO_UNROLL

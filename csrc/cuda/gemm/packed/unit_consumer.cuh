@@ -36,7 +36,8 @@ class UnitConsumer {
     Fragments registers[2];
     RowPair of_sums{0, 0};  // the scales of the sums in acc
     int before = -1;        // the stage whose products are in flight
-    const int along_k = warpgroup_ % S::kAlongK, inside = (g_.column_units - along_k - 1) / S::kAlongK + 1;
+    const int along_k = warpgroup_ % S::kAlongK,
+              inside = (g_.column_units - along_k + S::kAlongK - 1) / S::kAlongK;
     FASTGEMM_NO_UNROLL
     for (int step = first; step < min(end, inside); ++step) {
       const unsigned char* const stage = stages_ + stage_ * g_.stage_bytes;

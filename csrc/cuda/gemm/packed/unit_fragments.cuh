@@ -83,8 +83,7 @@ class UnitFragments {
                                            const unsigned char* table = nullptr)
       : w_(w), first_(row), rows_(rows), table_(table) {}
 
-  // Before the batches of a unit: reads the zeros that are subtracted from all of it. With Scaled::weights
-  // groups are smaller.
+  // Before the batches of a unit: reads the zeros that are subtracted from all of it.
   __device__ __forceinline__ void begin(const unsigned char* unit) {
     if (!kWeights || kDecides) {
       if (w_.weight.zero == Zero::subtracted) zeros_ = zeros_of(unit, 0);

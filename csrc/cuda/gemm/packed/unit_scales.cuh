@@ -1,6 +1,5 @@
-// Scales and zeros of a unit (core/packed_weight.h) as a thread of wgmma needs them. Contract: a thread owns
-// rows r and r + 8 of the unit; UnitScales::scales() and zeros() read both values of a group of columns at
-// once, and of_rows() those of a scale that serves whole rows.
+// Scales and zeros of a unit (core/packed_weight.h) as a thread of the tensor cores needs them. Contract: a
+// thread owns rows r and r + 8 of the unit, and UnitScales reads both values of a group of columns at once.
 #pragma once
 
 #include "core/packed_weight.h"

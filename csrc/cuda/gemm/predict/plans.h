@@ -246,6 +246,9 @@ inline int packed_columns(int64_t m, int64_t n, int64_t processors) {
 inline int specialized_stages(int64_t k, int element_bytes) {
   return int(std::max<int64_t>(ceil_div(k, 128 / element_bytes), kChunk));
 }
+// packed_mma: the room of a stage for the scales and zeros of a unit.
+constexpr int packed_tail_bytes(int code_bits) { return code_bits == 4 ? 1024 : 2048; }
+
 // grouped_wgmma: the most groups, and the rows of a group in a tile.
 inline constexpr int kMostGroups = 512;
 inline int group_columns(int64_t rows, int64_t groups) {
