@@ -43,7 +43,9 @@ void add_weight(const PackedWeight& w, const void* codes, int64_t n, int64_t k) 
 
 void add_buffers(const GemmProblem& p) {
   const int64_t columns_of_b = p.gated ? 2 * p.n : p.n;
-  add("a", p.a, p.type, p.batch, p.m, p.k);
+  const bool rows_grouped = p.groups.by == GroupedBy::m;  // a and out are one matrix, whatever the batch
+  const int64_t matrices = rows_grouped ? 1 : p.batch;
+  add("a", p.a, p.type, matrices, p.m, p.k);
   if (p.packed.is_given())
     add_weight(p.packed, p.b.data, p.n, p.k);
   else
@@ -51,7 +53,7 @@ void add_buffers(const GemmProblem& p) {
   add_bytes("ends", p.groups.ends, p.batch * int64_t(sizeof(int32_t)));
   add("c", p.c, p.out_type, p.batch, p.m, columns_of_b);
   add_bias(p.epilogue, p.out_type, p.m, p.n);
-  add_result(p.out, p.out_type, p.batch, p.m, p.n);
+  add_result(p.out, p.out_type, matrices, p.m, p.n);
 }
 void add_buffers(const TransposeProblem& p) {
   add("a", p.src, p.type, p.batch, p.rows, p.cols);

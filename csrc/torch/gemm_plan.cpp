@@ -96,10 +96,19 @@ DType with_sums(DType type, const std::optional<int32_t>& asked) {
   return type == DType::i16 && asked.value_or(kInt64) == kInt64 ? DType::i16i64 : type;
 }
 
+void check_precision(Precision precision, DType type) {
+  if (precision != Precision::ieee && type != type_of(precision))
+    bad_value("precision='" + std::string(to_string(precision)) + "' is for " +
+              std::string(to_string(type_of(precision))) + " operands only");
+}
+
+DType type_of_product(const View& a, const View& b, const std::optional<int32_t>& asked) {
+  return with_sums(product_type(a, b), asked);
+}
+
 int32_t result_dtype(const View& a, const View& b, const std::optional<int32_t>& asked) {
   if (!is_complex(a.dtype)) {
-    const DType type = with_sums(product_type(a, b), asked);
-    return torch_dtype(result_type_of(type, asked));
+    return torch_dtype(result_type_of(type_of_product(a, b, asked), asked));
   }
   require_complex(a, b, asked);
   return a.dtype;

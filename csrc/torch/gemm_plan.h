@@ -29,6 +29,13 @@ Gemm describe(const View& a, const View& b, bool trans_a, bool trans_b);
 DType result_type_of(DType, const std::optional<int32_t>& asked);
 // i16i64 instead of i16 if int64 sums are wanted.
 DType with_sums(DType, const std::optional<int32_t>& asked);
+// The type of the product a @ b, for a result of the dtype that the caller names, if any.
+DType type_of_product(const View& a, const View& b, const std::optional<int32_t>& asked);
+// If no allowed kernel takes the type of a product, its operands are widened, by one pass over each: to
+// int16, which holds every value of uint8 and of int8, or to int64 if int16 is summed in 64 bits.
+inline DType widened(DType product) { return product == DType::i16i64 ? DType::i64 : DType::i16; }
+// Throws std::invalid_argument if products of this type have no such precision.
+void check_precision(Precision, DType);
 // The torch dtype of the result of a @ b. Throws std::invalid_argument if the types do not fit each other.
 int32_t result_dtype(const View& a, const View& b, const std::optional<int32_t>& asked);
 

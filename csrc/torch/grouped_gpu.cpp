@@ -1,4 +1,5 @@
 // Products of groups by kernels that read the ends of the groups on the GPU, or on the simulated one.
+#include <algorithm>
 #include <array>
 
 #include "core/can_run.h"
@@ -25,7 +26,7 @@ M matrices_of(const View& v) {
 GemmProblem problem_of(const GroupedCall& call, const View& bias) {
   const View &a = call.a.view, &b = call.b.view;
   GemmProblem p;
-  p.type = arithmetic_type("a", a.dtype), p.out_type = arithmetic_type("out", call.out.view.dtype);
+  p.type = call.type, p.out_type = arithmetic_type("out", call.out.view.dtype);
   p.precision = call.precision.value_or(Precision::ieee);
   p.batch = call.groups, p.m = a.size(2), p.k = a.size(1), p.n = b.size(1);
   if (call.gated) p.gated = true, p.n /= 2;
@@ -92,7 +93,9 @@ bool torch_is_faster(const View& a, const View& b) {
   constexpr int64_t kManyRows = 512;
   if (a.device_type == aoti_torch_device_type_cpu() || a.dtype != kBFloat16) return false;
   if (a.dim != 2 || b.dim != 3 || a.size(2) < kManyRows * b.size(3)) return false;
-  return current_gpu().capability == 90;
+  bool is_hopper = false;
+  with_context(a, [&](OpContext&, Device, int) { is_hopper = current_gpu().capability == 90; });
+  return is_hopper;
 }
 
 void multiply_groups_on_gpu(const GroupedCall& call) try {
@@ -102,6 +105,8 @@ void multiply_groups_on_gpu(const GroupedCall& call) try {
   const bool rounds = activates && (type == kBFloat16 || type == kHalf);
   std::optional<Tensor> wide_bias;
   if (call.bias && rounds) wide_bias = contiguous_matrices(call.bias.tensor, call.bias.view, kFloat);
+  if (std::max({call.a.view.size(1), call.a.view.size(2), call.b.view.size(1)}) > int64_t{1} << 30)
+    throw CannotRun("a product of groups has up to 2^30 rows, columns and values of k on a GPU");
   const GemmProblem p = problem_of(call, wide_bias ? View(*wide_bias) : call.bias.view);
   with_context(call.a.view, [&](OpContext& context, Device device, int threads) {
     const Place at{context, device, threads};

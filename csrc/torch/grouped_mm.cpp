@@ -208,7 +208,8 @@ bool is_on_cpu(const View& v) { return v.device_type == aoti_torch_device_type_c
 
 void check_activation(const GroupedCall& call) {
   const int32_t type = call.a.view.dtype;
-  if (call.activation != Activation::none && (is_complex(type) || is_integer(arithmetic_type("a", type))))
+  const bool is_float = type == kFloat || type == kDouble || type == kHalf || type == kBFloat16;
+  if (call.activation != Activation::none && !is_float)
     bad_value("an activation is for floating-point types, got " + dtype_text(type));
 }
 
@@ -247,11 +248,22 @@ const TensorRef& with_unit_stride(const TensorRef& x, OperandCopy& copy) {
 
 void compute(GroupedCall& call) {
   if (call.by == GroupedBy::none) return multiply_batch(call);
-  if (!is_on_cpu(call.a.view) && is_complex(call.a.view.dtype))
+  const bool on_cpu = is_on_cpu(call.a.view);
+  if (!on_cpu && is_complex(call.a.view.dtype))
     throw CannotRun("groups of complex numbers are multiplied on a CPU only");
   OperandCopy copy_a, copy_b;
-  call.a = with_unit_stride(call.a, copy_a), call.b = with_unit_stride(call.b, copy_b);
-  is_on_cpu(call.a.view) ? multiply_groups_on_cpu(call) : multiply_groups_on_gpu(call);
+  if (!on_cpu) {
+    call.type = type_of_product(call.a.view, call.b.view, call.out.view.dtype);
+    check_precision(call.precision.value_or(Precision::ieee), call.type);
+  }
+  if (!on_cpu && is_product_type(call.type)) {  // no kernel takes groups of these
+    call.type = widened(call.type);
+    call.a = copy_a.make(call.a, torch_dtype(call.type)),
+    call.b = copy_b.make(call.b, torch_dtype(call.type));
+  } else {
+    call.a = with_unit_stride(call.a, copy_a), call.b = with_unit_stride(call.b, copy_b);
+  }
+  on_cpu ? multiply_groups_on_cpu(call) : multiply_groups_on_gpu(call);
 }
 
 struct Arguments {

@@ -10,6 +10,7 @@ namespace fastgemm::torch_ops {
 // one matrix for each group. bias has a number for each column: (n), or (groups, n) unless n is grouped.
 struct GroupedCall {
   TensorRef a, b, offs, bias, out;
+  DType type = DType::f32;  // of the product, on a GPU
   GroupedBy by = GroupedBy::none;
   int64_t groups = 0;
   Activation activation = Activation::none;

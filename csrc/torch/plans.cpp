@@ -13,21 +13,11 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// If no allowed kernel takes the type of a product, its operands are widened, by one pass over each: to
-// int16, which holds every value of uint8 and of int8, or to int64 if int16 is summed in 64 bits.
-DType widened(DType product) { return product == DType::i16i64 ? DType::i64 : DType::i16; }
-
 // The alignment of an address, up to 256 bytes. No kernel requires more, and allocators guarantee no more.
 int64_t alignment_of(const void* p) {
   constexpr uintptr_t kMost = 256;
   const auto address = reinterpret_cast<uintptr_t>(p);
   return address == 0 ? int64_t(kMost) : int64_t(std::min(address & (~address + 1), kMost));
-}
-
-void check_precision(Precision precision, DType type) {
-  if (precision != Precision::ieee && type != type_of(precision))
-    bad_value("precision='" + std::string(to_string(precision)) + "' is for " +
-              std::string(to_string(type_of(precision))) + " operands only");
 }
 
 void require_result(const ProductCall& call, const Plan& plan, DType out_type) {

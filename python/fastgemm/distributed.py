@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ._import_hooks import call_after_import
+from ._ops.gated import SWIGLU
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import Placement
@@ -221,7 +222,7 @@ def _grouped_rules(
         yield rule(Shard(0), Shard(0), Shard(0), Shard(0) if bias and bias.ndim == 2 else Replicate())
     if grouped != "m":
         yield rule(Shard(m), Shard(a.ndim - 2), Replicate(), Replicate())
-    if grouped != "n":
+    if grouped != "n" and activation != SWIGLU:  # which pairs columns of both halves
         yield rule(Shard(n), Replicate(), Shard(b.ndim - 1), Shard(bias.ndim - 1 if bias else 0))
     if activation is not None or (bias is not None and not _may_be_partial(bias)):
         return

@@ -79,6 +79,13 @@ def check_k(a, b, sizes, **options):
         assert_right(result[i], expected_gemm(a[:, part], b[part], **options), f"group {i}")
 
 
+@pytest.fixture
+def new_memory_is_nan():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 @every_row
 def test_groups_of_rows(kernel, dtype):
     a = random_tensor(sum(SIZES) + REST, 72, dtype=dtype)
@@ -194,6 +201,57 @@ def test_gates(dtype, along_k):
                 result[part].double(), torch.nn.functional.silu(gate) * up, rtol=8e-3, atol=1e-3
             )
         assert not result[rows:].any()
+
+
+@pytest.mark.parametrize("kernel", ["small", "grouped_mma", "grouped_wgmma"])
+def test_shared_experts_and_wide_rests(kernel, new_memory_is_nan):
+    """One matrix for all groups; more columns beyond the last end than a block has threads."""
+    a, w = random_tensor(12, 64, dtype=BF16), random_tensor(64, 400, dtype=BF16)
+    check_rows(a, w.expand(3, 64, 400), (2, 0, 5), kernel=kernel)
+    check_rows(a, w.T.contiguous().T.expand(3, 64, 400), (2, 0, 5), kernel=kernel)
+
+
+@pytest.mark.parametrize("shape", [(37, 17), (1, 33), (33, 1), (9, 64)], ids=str)
+def test_groups_of_k_with_short_rows(shape):
+    """Rows that are not aligned, and single rows and columns."""
+    m, n = shape
+    sizes = (3, 7, 0, 20)
+    for kernel in ("small", "grouped_mma", "grouped_wgmma", None):
+        for turned in (False, True):
+            a, b = (
+                random_tensor(sum(sizes) + 2, m, dtype=BF16).T,
+                random_tensor(sum(sizes) + 2, n, dtype=BF16),
+            )
+            if turned:
+                a, b = a.contiguous(), b.T.contiguous().T
+            check_k(a, b, sizes, kernel=kernel)
+    check_k(a[:, :1], b[:1], (0, 1, 0), kernel="grouped_mma")
+
+
+def test_types_that_are_widened():
+    """Mixed bytes, and int16 with sums of 64 bits."""
+    sizes = (5, 0, 9)
+    bytes_ = torch.uint8, torch.int8
+    for types in (bytes_, bytes_[::-1]):
+        a, b = random_tensor(16, 40, dtype=types[0]), random_tensor(3, 40, 24, dtype=types[1])
+        check_rows(a, b, sizes, out_dtype=torch.int32)
+    a, b = random_tensor(16, 40, dtype=torch.int16), random_tensor(3, 40, 24, dtype=torch.int16)
+    check_rows(a, b, sizes, out_dtype=torch.int64)
+    true = torch.rand(16, 40) > 0.5, torch.rand(3, 40, 24) > 0.5
+    result = grouped(*true, ends(sizes))
+    for i, part in enumerate(parts(sizes)):
+        assert torch.equal(result[part], true[0][part].int() @ true[1][i].int())
+
+
+def test_no_groups_and_many():
+    a, b = random_tensor(4, 8, dtype=F32), random_tensor(8, 6, dtype=F32)
+    for kernel in ("naive", "small", None):
+        assert grouped(a, torch.empty(0, 8, 6), ends(()), kernel=kernel).eq(0).all()
+        assert grouped(a, b, ends(()), kernel=kernel).shape == (0, 4, 6)
+    many = 65_600
+    result = grouped(a[:1], b[:, :1], torch.full((many,), 8, dtype=torch.int32), kernel="naive")
+    assert result.shape == (many, 1, 1) and not result[1:].any()
+    torch.testing.assert_close(result[0], a[:1] @ b[:, :1])
 
 
 def test_wrong_ends_stay_inside():

@@ -153,6 +153,7 @@ def _joins_gates(
     """Whether a kernel joins gate and up before it stores them. Gradients need both, so it is not for these."""
     return (
         a.is_cuda
+        and torch.cuda.get_device_capability(a.device) == (9, 0)
         and a.dtype in (torch.bfloat16, torch.float16)
         and (a.dim(), b.dim(), b.dtype) == (2, 3, a.dtype)
         and b.shape[-1] % 2 == 0
@@ -276,13 +277,12 @@ def _gradient_of_bias(grad: Tensor, offs: Tensor | None, dims: tuple[int, int], 
         return grad.sum(-2) if of_groups else grad.sum((0, 1))
     assert offs is not None  # where something is grouped
     if dims == (3, 2):  # columns in groups
-        ones = grad.new_ones(()).expand(offs.shape[0], 1, grad.shape[0])
+        ones = grad.new_ones(offs.shape[0], 1, grad.shape[0])
         return GROUPED.call((ones, grad, offs, None), {}).squeeze(0)
-    ones = grad.new_ones(()).expand(1, grad.shape[0])
     ends = offs if of_groups else offs[-1:]  # all groups are one for a bias that they share
     if not of_groups and offs.shape[0] == 0:
         return grad.new_zeros(grad.shape[1])
-    sums = GROUPED.call((ones.contiguous(), grad, ends, None), {}).squeeze(1)
+    sums = GROUPED.call((grad.new_ones(1, grad.shape[0]), grad, ends, None), {}).squeeze(1)
     return sums if of_groups else sums.squeeze(0)
 
 

@@ -35,7 +35,8 @@ class Routes(NamedTuple):
 
 def routes_of(ids: Tensor, experts: int) -> Routes:
     """Sorts the pairs of token and expert by expert. ids outside of 0 .. experts - 1 are those of no expert."""
-    flat = ids.flatten() & torch.iinfo(ids.dtype).max  # a negative id becomes a large one
+    flat = ids.flatten()
+    flat = torch.where(flat < 0, torch.iinfo(ids.dtype).max, flat)
     ordered, order = flat.sort(stable=True)
     offs = torch.searchsorted(
         ordered, torch.arange(experts, device=ids.device, dtype=ordered.dtype), right=True, out_int32=True
@@ -75,7 +76,7 @@ def moe(
         gate_up: ``(E, 2 I, H)``: for each expert the rows of the gate, then those of up. Any strides.
         down: ``(E, H, I)``.
         ids: ``(T, k)``, int64 or int32: the experts of each token. A pair with an id outside of 0 to E - 1 adds
-            nothing, as for an expert on another device.
+            nothing if its weight is finite, as for an expert on another device.
         weights: ``(T, k)``, of a floating-point type: the share of each expert.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
@@ -84,7 +85,7 @@ def moe(
             :func:`matmul`.
 
     Returns:
-        ``(T, H)``, of the dtype of ``x``.
+        ``(T, H)``, of the dtype of ``x``; under autocast, of its dtype.
 
     Raises:
         TypeError: an operand is no tensor.

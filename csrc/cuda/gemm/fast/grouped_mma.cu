@@ -26,6 +26,7 @@ __device__ __forceinline__ RowsOperands<T> operands_of(const GroupedArguments<T>
   RowsOperands<T> o = s.operands;
   o.a.k = o.b.k = int(g.k);
   if (s.gemm.by == GroupedBy::k) {
+    if (g.k == 0) return o;  // nothing is read
     o.a.data += work.begin * (o.a.along_k ? 1 : o.a.row_stride);
     o.b.data += work.begin * (o.b.along_k ? 1 : o.b.row_stride);
   } else {
@@ -58,25 +59,27 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   }
 }
 
-// Copies an operand that is contiguous along the dimension that is grouped, because its groups would begin
-// anywhere, and copies read 16 bytes at a time.
+// Copies an operand whose groups would begin anywhere, because copies read 16 bytes at a time: its rows in
+// memory must be those of the dimension that is grouped, and begin at multiples of 16 bytes.
 template <class T>
 GroupedGemm<T> with_aligned_groups(GroupedGemm<T> g, Context& context) {
-  const auto rows_of = [&](const Operand<T>& x, int64_t rows, int64_t columns, int64_t row_stride,
-                           int64_t column_stride) {
-    return pack_rows(x.data, rows, columns, row_stride, column_stride, int64_t{0}, 1, context);
+  const auto copied = [&](const T* data, int64_t rows, int64_t columns, int64_t row_stride,
+                          int64_t column_stride) {
+    return pack_rows(data, rows, columns, row_stride, column_stride, int64_t{0}, 1, context);
   };
-  const bool by_k = g.by == GroupedBy::k;
-  if (!by_k && g.a.col_stride != 1) {
-    const auto copy = rows_of(g.a, g.m, g.k, g.a.row_stride, g.a.col_stride);
+  const auto lies_so = [](const T* data, int64_t row_stride, int64_t column_stride) {
+    return column_stride == 1 && row_stride != 1 && rows_aligned(PackedRows<T>{data, row_stride, 0});
+  };
+  if (g.by == GroupedBy::m && g.a.col_stride != 1) {
+    const auto copy = copied(g.a.data, g.m, g.k, g.a.row_stride, g.a.col_stride);
     g.a = {copy.data, copy.row_stride, 1, 0};
   }
-  if (by_k && g.a.row_stride != 1) {
-    const auto copy = rows_of(g.a, g.k, g.m, g.a.col_stride, g.a.row_stride);
+  if (g.by == GroupedBy::k && !lies_so(g.a.data, g.a.col_stride, g.a.row_stride)) {
+    const auto copy = copied(g.a.data, g.k, g.m, g.a.col_stride, g.a.row_stride);
     g.a = {copy.data, 1, copy.row_stride, 0};
   }
-  if (by_k && g.b.col_stride != 1) {
-    const auto copy = rows_of(g.b, g.k, g.n, g.b.row_stride, g.b.col_stride);
+  if (g.by == GroupedBy::k && !lies_so(g.b.data, g.b.row_stride, g.b.col_stride)) {
+    const auto copy = copied(g.b.data, g.k, g.n, g.b.row_stride, g.b.col_stride);
     g.b = {copy.data, copy.row_stride, 1, 0};
   }
   return g;
@@ -100,7 +103,7 @@ void launch_grouped_mma(const GroupedGemm<T>& given, int groups, Context& contex
 }  // namespace
 
 void gemm_grouped_mma(const GemmProblem& p, Context& context) {
-  if (p.m == 0 || p.n == 0) return;
+  if (p.m == 0 || p.n == 0 || (p.groups.by == GroupedBy::k && p.batch == 0)) return;
   with_stages<kLargeMmaStageBytes>([&]<int STAGES>() {
     with_element<float, Half, BFloat16, int8_t>(p.type, [&]<class T>() {
       launch_grouped_mma<LargeMmaTiles<STAGES>, T>(grouped_gemm<T>(p), int(p.batch), context);

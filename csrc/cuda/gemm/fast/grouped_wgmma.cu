@@ -50,12 +50,12 @@ __device__ __forceinline__ void add_bias(float (&sum)[R], const GroupArguments<T
   for (int i = 0; i < R; ++i) sum[i] += bias[i % 4 / 2];
 }
 
-// Sets the rows of C beyond the last group to zero.
-template <class Out, class T>
+// Sets the rows of C beyond the last group to zero. The first THREADS threads of each block call it.
+template <class Out, int THREADS, class T>
 __device__ __forceinline__ void clear_rest(void* out, const GroupArguments<T>& g) {
   const GroupRange rest = group_or_rest(g.ends, g.groups, g.groups, g.size);
   for (int row = rest.begin + int(blockIdx.x); row < rest.end; row += int(gridDim.x))
-    for (int column = int(threadIdx.x); column < g.rows.n; column += int(blockDim.x))
+    for (int column = int(threadIdx.x); column < g.rows.n; column += THREADS)
       static_cast<Out*>(out)[row * g.rows.row_stride + column] = round_to<Out>(0.0f);
 }
 
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
         return halves[0];
       };
       consume<Source, Out, kTransposed>(*shared, consumer, maps, schedule, warp, adjust);
-      if constexpr (kTransposed) clear_rest<Out>(out, g);
+      if constexpr (kTransposed) clear_rest<Out, S::kConsumerThreads>(out, g);
     });
     return;
   }
@@ -204,7 +204,7 @@ void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context)
   const int64_t most = (ceil_div(g.m, columns) + groups) * arguments.schedule.tiles_m;
   const int blocks = plans::specialized_blocks(most, arguments.schedule.stages / kChunk, multiprocessors());
   Maps maps{};
-  maps.x = x.map(p.gated ? 64 : 128), maps.y = y.map(kRowsOfBox), maps.batch_x = 1;
+  maps.x = x.map(p.gated ? 64 : 128), maps.y = y.map(kRowsOfBox), maps.batch_x = x.batch_stride != 0;
   maps.out = in_boxes ? map_of_result(g, true, groups) : maps.y;
   const auto run = [&]<int N, bool gated = false>() {
     using Schedule = RowGroups<GroupShape<N, GroupTiles, gated>, T>;

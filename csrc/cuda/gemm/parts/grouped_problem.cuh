@@ -64,6 +64,7 @@ struct GroupedGemm : Gemm<T> {
   GroupedBy by;
   int groups;
   const int32_t* ends;
+  int first = 0;  // the group of blockIdx.z = 0, with groups of k
 
   // The product of one group. Without branches around its addresses, nvcc knows that they are global ones.
   __device__ __forceinline__ Gemm<T> at_group(int index, const GroupRange& range) const {
@@ -126,7 +127,7 @@ __device__ __forceinline__ BlockWork<T> block_work(const Gemm<T>& g, unsigned ti
 template <int BM, int BN, class T>
 __device__ __forceinline__ GroupedBlockWork<T> grouped_block_work(const GroupedGemm<T>& g, unsigned tiles_n) {
   BlockTile tile = block_tile<BM, BN>(tiles_n);
-  GroupTile found{int(blockIdx.z), {0, 0}, 0};
+  GroupTile found{g.first + int(blockIdx.z), {0, 0}, 0};
   if (g.by == GroupedBy::k) {
     found.rows = GroupRange::of(g.ends, found.group, int(g.k));
   } else {
@@ -151,7 +152,13 @@ template <class Launch>
 void run_every_batch(const GemmProblem& p, Context& context, Launch&& launch) {
   if (!p.groups.are_given()) return run_every_type(p, context, launch);
   if (p.m <= 0 || p.n <= 0) return;
-  with_any_element(p.type, [&]<class T>() { launch(grouped_gemm<T>(p), int(p.batch)); });
+  constexpr int kMostBlocksZ = 65535;
+  const bool by_k = p.groups.by == GroupedBy::k;
+  with_any_element(p.type, [&]<class T>() {
+    GroupedGemm<T> g = grouped_gemm<T>(p);
+    if (!by_k) return launch(g, g.groups);
+    for (; g.first < g.groups; g.first += kMostBlocksZ) launch(g, std::min(g.groups - g.first, kMostBlocksZ));
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -58,7 +58,7 @@ struct GroupTiles {
 };
 
 // Where the stages of a tile begin; load() asks for one of them, of bytes() bytes. Groups of rows: X from row
-// `x` of the matrix of a group, Y `boxes` boxes of rows from row `y` on.
+// `x` of a group's matrix, Y `boxes` boxes of rows from row `y` on.
 inline constexpr int kRowsOfBox = 64;
 struct RowsOrigin {
   int x, group, y, boxes;
@@ -150,10 +150,11 @@ struct RowGroups {
                               tiles.first[group + 1] - first);
     return {group, place.row * S::kM, place.column * S::kN};
   }
-  __device__ __forceinline__ RowsOrigin origin(const BoxMaps&, const Part& part) const {
+  __device__ __forceinline__ RowsOrigin origin(const BoxMaps& maps, const Part& part) const {
     const GroupPlace at = within_group(part.tile);
     const GroupRange range = g.range(at.batch);
-    return {at.row, at.batch, range.begin + at.column, columns_at(at, range) / kRowsOfBox, g.rows.n};
+    return {at.row, at.batch * maps.batch_x, range.begin + at.column, columns_at(at, range) / kRowsOfBox,
+            g.rows.n};
   }
   // The rows of the group in a tile, rounded up to whole boxes.
   __device__ __forceinline__ int columns_of(const Part& part) const
