@@ -6,8 +6,16 @@
 
 namespace fastgemm {
 
-// out = activation(sums + bias) + beta * c, computed in float32 (in float64 if that is the type) and rounded
-// once. `sums` may be out itself if their types are equal.
+// A number for each row, or for each column. null: 1.
+struct LineScales {
+  const float* data = nullptr;
+  int64_t stride = 0;  // 0: one for all
+
+  FASTGEMM_ANYWHERE float at(int64_t i) const { return data[i * stride]; }
+};
+
+// out = activation((sums * row_scales) * column_scales + bias) + beta * c, computed in float32 (in float64 if
+// that is the type, which has no scales) and rounded once. `sums` may be out itself if their types are equal.
 struct EpiloguePass {
   DType sum_type = DType::f32, out_type = DType::f32;
   int64_t batch = 1, m = 0, n = 0;
@@ -15,12 +23,14 @@ struct EpiloguePass {
   Matrix out;
   double beta = 0.0;
   Epilogue epilogue;
+  LineScales row_scales, column_scales;
 
   EpiloguePass transposed() const {
     EpiloguePass t = *this;
     t.m = n, t.n = m;
     t.sums = sums.transposed(), t.c = c.transposed(), t.out = out.transposed();
     t.epilogue = epilogue.transposed();
+    std::swap(t.row_scales, t.column_scales);
     return t;
   }
 };

@@ -5,6 +5,7 @@
 #include "core/dequantize.h"
 #include "core/doubled_rows.h"
 #include "core/epilogue_pass.h"
+#include "core/fp8.h"
 #include "core/mirror.h"
 #include "core/table.h"
 
@@ -15,6 +16,8 @@ struct Passes {
   void (*mirror)(const Mirror&, Context&) = nullptr;            // after symmetric products
   void (*epilogue)(const EpiloguePass&, Context&) = nullptr;    // after rows that do not apply epilogues
   void (*dequantize)(const Dequantize&, Context&) = nullptr;    // before rows that take no packed weights
+  void (*widen_fp8)(const WidenFp8&, Context&) = nullptr;       // before products of 8-bit floating point
+  void (*quantize_fp8)(const QuantizeFp8&, Context&) = nullptr;
 };
 const Passes& passes_of(Device);
 

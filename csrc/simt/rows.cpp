@@ -84,6 +84,8 @@ void add_buffers(const EpiloguePass& f) {
   if (!in_place) add("sums", f.sums, f.sum_type, f.batch, f.m, f.n);
   add("c", f.c, f.out_type, f.batch, f.m, f.n);
   add_bias(f.epilogue, f.out_type, f.m, f.n);
+  add("row_scales", {f.row_scales.data, f.row_scales.stride, 0, 0}, DType::f32, 1, f.m, 1);
+  add("column_scales", {f.column_scales.data, 0, f.column_scales.stride, 0}, DType::f32, 1, 1, f.n);
   const ConstMatrix out{f.out.data, f.out.row_stride, f.out.col_stride, f.out.batch_stride};
   add("out", out, f.out_type, f.batch, f.m, f.n, true, in_place);
 }
@@ -91,6 +93,22 @@ void add_buffers(const EpiloguePass& f) {
 void add_buffers(const Dequantize& d) {
   add_weight(d.packed, d.codes, d.n, d.k);
   add_result(d.out, d.type, 1, d.n, d.k);
+}
+
+void add_buffers(const WidenFp8& g) {
+  const BlockScales& s = g.scales;
+  const int64_t rows = packed::blocks(g.rows, s.block_rows), cols = packed::blocks(g.cols, s.block_cols);
+  add("codes", {g.codes, g.row_stride, 1, 0}, DType::bits8, 1, g.rows, g.cols);
+  add("scales", {s.data, s.row_stride, s.col_stride, 0},
+      s.type == ScaleType::f32 ? DType::bits32 : DType::bits8, 1, rows, cols);
+  add_result({g.out, g.out_row_stride, 1, 0}, g.type, 1, g.rows, g.cols);
+}
+
+void add_buffers(const QuantizeFp8& g) {
+  add("x", {g.x, g.row_stride, 1, 0}, g.type, 1, g.rows, g.cols);
+  add("scales", {g.scales, g.scale_cols(), 1, 0}, g.scale == ScaleType::f32 ? DType::bits32 : DType::bits8, 1,
+      g.scale_rows(), g.scale_cols(), !g.is_given, g.is_given);
+  add_result({g.codes, g.cols, 1, 0}, DType::bits8, 1, g.rows, g.cols);
 }
 
 // Memory that a launcher allocates is uninitialized global memory.
@@ -188,8 +206,10 @@ std::vector<Kernel> rows() {
 Passes passes() {
   name_of_row<&double_rows> = "doubled_rows", name_of_row<&mirror> = "mirror";
   name_of_row<&run_epilogue_pass> = "finish", name_of_row<&run_dequantize> = "dequantize";
+  name_of_row<&run_widen_fp8> = "widen_fp8", name_of_row<&run_quantize_fp8> = "quantize_fp8";
   return {simulate<&double_rows, DoubledRows>, simulate<&mirror, Mirror>,
-          simulate<&run_epilogue_pass, EpiloguePass>, simulate<&run_dequantize, Dequantize>};
+          simulate<&run_epilogue_pass, EpiloguePass>, simulate<&run_dequantize, Dequantize>,
+          simulate<&run_widen_fp8, WidenFp8>,           simulate<&run_quantize_fp8, QuantizeFp8>};
 }
 
 }  // namespace fastgemm::simt

@@ -24,6 +24,10 @@
 #define GROUPED_ARGUMENTS                                                                                 \
   "(Tensor a, Tensor b, Tensor? offs=None, Tensor? bias=None, *, str? activation=None, int? level=None, " \
   "str? impl=None, bool invariant=False, str? precision=None, ScalarType? out_dtype=None"
+#define SCALED_ARGUMENTS                                                                              \
+  "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, Tensor? residual=None, *, " \
+  "int block_m, int block_k_of_a, int block_k_of_b, int block_n, str? activation=None, "               \
+  "int? level=None, str? impl=None, ScalarType? out_dtype=None"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"
 #define ADD_ARGUMENTS "Tensor b, *, float alpha=1.0, int? level=None, str? impl=None"
 
@@ -39,6 +43,10 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("_dequantize" DEQUANTIZE_ARGUMENTS ") -> Tensor");
   m.def("grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
   m.def("_grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
+  m.def("scaled_mm" SCALED_ARGUMENTS ") -> Tensor");
+  m.def(
+      "quantize_fp8(Tensor x, Tensor? scale=None, *, int block_rows, int block_cols, ScalarType? dtype=None, "
+      "bool e8m0=False) -> (Tensor, Tensor)");
   m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("_transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("transpose.out" TRANSPOSE_ARGUMENTS ", Tensor(a!) out) -> ()");
@@ -70,6 +78,8 @@ void implement(Library& m) {
   m.impl("_dequantize", &boxed<dequantize>);
   m.impl("grouped_mm", &boxed<grouped_mm>);
   m.impl("_grouped_mm", &boxed<grouped_mm>);
+  m.impl("scaled_mm", &boxed<scaled_mm>);
+  m.impl("quantize_fp8", &boxed<quantize_fp8>);
   m.impl("transpose", &boxed<transpose>);
   m.impl("_transpose", &boxed<transpose>);
   m.impl("transpose.out", &boxed<transpose_out>);

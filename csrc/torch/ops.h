@@ -12,6 +12,8 @@ void linear(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void quantized_linear(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void dequantize(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void grouped_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
+void scaled_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
+void quantize_fp8(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void transpose(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void transpose_out(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void add(StableIValue* stack, uint64_t inputs, uint64_t outputs);

@@ -20,6 +20,7 @@ enum : int32_t {
   kComplexDouble = 10,
   kBool = 11,
   kBFloat16 = 15,
+  kFloat8E5M2 = 23,
   kFloat8E4M3 = 24,
   kFloat8E8M0 = 44
 };

@@ -73,6 +73,9 @@ std::string dtype_text(int32_t dtype) {
                                    "float32", "float64", "complex32", "complex64", "complex128", "bool",
                                    "qint8",   "quint8",  "qint32",    "bfloat16"};
   if (dtype >= 0 && dtype < int32_t(std::size(names))) return std::string("torch.") + names[dtype];
+  if (dtype == kFloat8E5M2) return "torch.float8_e5m2";
+  if (dtype == kFloat8E4M3) return "torch.float8_e4m3fn";
+  if (dtype == kFloat8E8M0) return "torch.float8_e8m0fnu";
   return "torch dtype number " + std::to_string(dtype);
 }
 

@@ -32,11 +32,13 @@ from ._quantized.gradient import register as _register_autocast_of_quantized_lay
 from ._tracing.autograd import register as _register_autograd
 from ._tracing.conjugates import register as _register_lazy
 from ._tracing.fake import register as _register_fake
+from ._tracing.fake_fp8 import register as _register_fake_of_fp8
 from ._tracing.fake_grouped import register as _register_fake_of_grouped_products
 from ._tracing.fake_quantized import register as _register_fake_of_quantized_layers
 from ._tracing.flops import register as _register_flop_formulas
 from ._tracing.functorch import register as _register_transforms
 from .distributed import register_on_import as _register_sharding_rules
+from .fp8 import quantize_fp8, scaled_mm
 from .ops import add, add_, gemm, matmul, transpose
 from .quantized import QuantizedWeight, quantize_weight
 from .table import KernelInfo, build_info, kernels
@@ -70,7 +72,9 @@ __all__ = [
     "moe",
     "nn",
     "patch",
+    "quantize_fp8",
     "quantize_weight",
+    "scaled_mm",
     "simulate",
     "transpose",
     "tune",
@@ -107,6 +111,7 @@ if not _override_library.use_in_eager_mode():  # which answers in C++
 _register_fake()
 _register_fake_of_quantized_layers()
 _register_fake_of_grouped_products()
+_register_fake_of_fp8()
 _register_autograd()
 _register_transforms()
 _register_sharding_rules()

@@ -4,6 +4,7 @@
 
 #include "core/context.h"
 #include "core/epilogue_pass.h"
+#include "core/fp8.h"
 #include "cpu/gemm/packed_block.h"
 
 #define FASTGEMM_CPU_GEMM_ENTRIES                                 \
@@ -12,7 +13,9 @@
   void gemm_pipelined(const GemmProblem& p, Context& ctx);        \
   void gemm_streamed_weights(const GemmProblem& p, Context& ctx); \
   void epilogue_pass(const EpiloguePass& f, Context& ctx);        \
-  void dequantize_block(const PackedBlock& block);
+  void dequantize_block(const PackedBlock& block);                \
+  void widen_fp8(const WidenFp8& g, Context& ctx);                \
+  void quantize_fp8(const QuantizeFp8& g, Context& ctx, uint32_t* largest);
 
 namespace fastgemm {
 

@@ -8,13 +8,15 @@ set(FASTGEMM_CPU_GEMM_ISA
     csrc/cpu/gemm/level6_pipelined.cpp
     csrc/cpu/gemm/level6_streamed_weights.cpp
     csrc/cpu/gemm/dequantize_block.cpp
-    csrc/cpu/gemm/epilogue_pass.cpp)
+    csrc/cpu/gemm/epilogue_pass.cpp
+    csrc/cpu/gemm/fp8.cpp)
 # All instruction sets round each product and each sum of a weight, as packed::weight_of() does in code without fma.
 set_source_files_properties(csrc/cpu/gemm/dequantize_block.cpp DIRECTORY ${CMAKE_SOURCE_DIR}
                             PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 set(FASTGEMM_CPU_GEMM_PLAIN
     csrc/cpu/gemm/dequantize.cpp
     csrc/cpu/gemm/doubled_rows.cpp
+    csrc/cpu/gemm/fp8_passes.cpp
     csrc/cpu/gemm/mirror.cpp
     csrc/cpu/gemm/parallel.cpp
     csrc/cpu/gemm/predict/counts.cpp

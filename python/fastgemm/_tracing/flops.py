@@ -53,6 +53,7 @@ def _register() -> None:
         from torch.utils.flop_counter import register_flop_formula
 
         register_flop_formula([getattr(torch.ops.fastgemm, name) for name in _OPS])(_product)
+        register_flop_formula(torch.ops.fastgemm.scaled_mm)(_product)
         register_flop_formula([torch.ops.fastgemm.linear, torch.ops.fastgemm._fused_linear])(_layer)
         quantized = [torch.ops.fastgemm.quantized_linear, torch.ops.fastgemm._quantized_linear]
         register_flop_formula(quantized)(_quantized_layer)

@@ -38,6 +38,8 @@ __global__ void __launch_bounds__(kColumns)
     for (int i = 0; i < kRows; ++i) {
       if (row + i >= f.m) continue;
       value[i] = widen(sums[(row + i) * f.sums.row_stride]);
+      if (f.row_scales.data) value[i] *= Acc(f.row_scales.at(row + i));
+      if (f.column_scales.data) value[i] *= Acc(f.column_scales.at(column));
       if (f.epilogue.bias)
         value[i] += g.read(f.epilogue.bias, (row + i) * f.epilogue.bias_row_stride + in_bias);
     }

@@ -1,0 +1,148 @@
+// Matrices of 8-bit floating-point numbers (OCP OFP8): what their codes stand for, and the passes that make
+// and read them. CPU code, GPU code and the simulator share this header.
+//
+// A scale belongs to a block of block_rows x block_cols codes and multiplies them. Scales are float32, or
+// e8m0: powers of two.
+#pragma once
+
+#include "core/context.h"
+#include "core/packed_weight.h"
+#include "core/problem.h"
+
+namespace fastgemm {
+
+// e4m3 has no infinity; its one NaN is 0x7f. e5m2 is the upper byte of float16.
+enum class Fp8 : uint8_t { e4m3, e5m2 };
+
+struct BlockScales {
+  ScaleType type = ScaleType::none;  // none: 1; else f32 or e8m0
+  const void* data = nullptr;
+  int64_t row_stride = 0, col_stride = 0;  // between blocks
+  int64_t block_rows = 1, block_cols = 1;
+
+  FASTGEMM_ANYWHERE float at(int64_t row, int64_t column) const {
+    if (type == ScaleType::none) return 1.0f;
+    return packed::scale_at(type, data, row / block_rows * row_stride + column / block_cols * col_stride);
+  }
+};
+
+// out[i, j] = codes[i, j] * scale, rounded once. Rows of codes and of out are contiguous. Without scales every
+// code is exact in every type of out.
+struct WidenFp8 {
+  Fp8 code = Fp8::e4m3;
+  DType type = DType::bf16;  // of out: f32, f16 or bf16
+  int64_t rows = 0, cols = 0;
+  const void* codes = nullptr;
+  int64_t row_stride = 0;
+  BlockScales scales;
+  void* out = nullptr;
+  int64_t out_row_stride = 0;
+};
+
+// codes[i, j] = x[i, j] / scale, rounded to the nearest code, halves to even; finite numbers beyond the
+// largest code become it. The scale of a block is max|x| / largest(code), as e8m0 the next power of two; that
+// of a block with NaN or infinity is NaN, so that no product hides it. If scales are given, they are read.
+// codes and scales are contiguous.
+struct QuantizeFp8 {
+  DType type = DType::bf16;  // of x: f32, f16 or bf16
+  Fp8 code = Fp8::e4m3;
+  int64_t rows = 0, cols = 0;
+  const void* x = nullptr;  // contiguous rows
+  int64_t row_stride = 0;
+  int64_t block_rows = 1, block_cols = 1;
+  ScaleType scale = ScaleType::f32;
+  bool is_given = false;
+  void *codes = nullptr, *scales = nullptr;
+
+  FASTGEMM_ANYWHERE int64_t scale_rows() const { return packed::blocks(rows, block_rows); }
+  FASTGEMM_ANYWHERE int64_t scale_cols() const { return packed::blocks(cols, block_cols); }
+};
+
+namespace fp8 {
+
+template <Fp8 code>
+struct Format {
+  static constexpr bool kE4M3 = code == Fp8::e4m3;
+  static constexpr int kMantissa = kE4M3 ? 3 : 2;      // bits
+  static constexpr int kRebias = kE4M3 ? 120 : 112;    // from its exponent to that of float32
+  static constexpr float kLargest = kE4M3 ? 448.0f : 57344.0f;
+  static constexpr float kSmallest = kE4M3 ? 0x1p-9f : 0x1p-16f;  // subnormal
+};
+
+FASTGEMM_ANYWHERE uint32_t bits_of_float(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+// Without branches, so that compilers make vectors of it.
+template <Fp8 code>
+FASTGEMM_ANYWHERE float decode(uint32_t byte) {
+  using F = Format<code>;
+  const uint32_t magnitude = byte & 0x7fu, sign = (byte & 0x80u) << 24;
+  uint32_t bits = (magnitude << (23 - F::kMantissa)) + (uint32_t(F::kRebias) << 23);
+  const uint32_t small = bits_of_float(float(int(magnitude)) * F::kSmallest);
+  bits = magnitude < (1u << F::kMantissa) ? small : bits;
+  if constexpr (F::kE4M3)
+    bits = magnitude == 0x7fu ? 0x7fc00000u : bits;
+  else
+    bits = magnitude >= 0x7cu ? bits + (uint32_t(F::kRebias) << 23) : bits;  // infinity and NaN
+  return packed::reinterpret_bits<float>(bits | sign);
+}
+
+// Infinity becomes that of e5m2, and NaN in e4m3.
+template <Fp8 code>
+FASTGEMM_ANYWHERE uint32_t encode(float x) {
+  using F = Format<code>;
+  constexpr int kShift = 23 - F::kMantissa;
+  constexpr uint32_t kInfinity = 0x7f800000u;
+  // Its last bit is that of a subnormal code, so adding it rounds to one.
+  constexpr float kRounds = F::kSmallest * 0x1p23f;
+  const uint32_t bits = bits_of_float(x), sign = bits >> 24 & 0x80u, given = bits & 0x7fffffffu;
+  const uint32_t largest = bits_of_float(F::kLargest);
+  const uint32_t m = given > largest ? largest : given;
+  const uint32_t normal = ((m + ((1u << (kShift - 1)) - 1) + (m >> kShift & 1u)) >> kShift) -
+                          (uint32_t(F::kRebias) << F::kMantissa);
+  const uint32_t small = bits_of_float(packed::reinterpret_bits<float>(m) + kRounds) - bits_of_float(kRounds);
+  const uint32_t finite = m < (uint32_t(F::kRebias + 1) << 23) ? small : normal;
+  const uint32_t special = given == kInfinity && !F::kE4M3 ? 0x7cu : 0x7fu;
+  return (given >= kInfinity ? special : finite) | sign;
+}
+
+// The scale of a block whose largest modulus has these bits. e8m0 is stored as its exponent.
+template <Fp8 code>
+FASTGEMM_ANYWHERE float scale_of(uint32_t largest_bits, ScaleType type) {
+  if (largest_bits >= 0x7f800000u) return packed::reinterpret_bits<float>(0x7fc00000u);
+  const float scale = packed::reinterpret_bits<float>(largest_bits) / Format<code>::kLargest;
+  if (type == ScaleType::f32) return scale;
+  const uint32_t bits = bits_of_float(scale), exponent = (bits >> 23) + ((bits & 0x7fffffu) != 0);
+  return exponent ? packed::reinterpret_bits<float>(exponent << 23) : 0x1p-127f;
+}
+FASTGEMM_ANYWHERE void store_scale(const QuantizeFp8& g, int64_t i, float scale) {
+  if (g.scale == ScaleType::f32)
+    static_cast<float*>(g.scales)[i] = scale;
+  else
+    static_cast<uint8_t*>(g.scales)[i] =
+        scale != scale ? uint8_t(255) : uint8_t(bits_of_float(scale) >> 23);
+}
+template <Fp8 code>
+FASTGEMM_ANYWHERE uint32_t quantized(float x, float scale) {
+  return encode<code>(scale == 0.0f ? x * 0.0f : x / scale);  // zeros remain; the modulus was too small
+}
+
+}  // namespace fp8
+
+namespace cpu {
+void run_widen_fp8(const WidenFp8&, Context&);
+void run_quantize_fp8(const QuantizeFp8&, Context&);
+}  // namespace cpu
+namespace cuda {  // where the CUDA code was built
+void run_widen_fp8(const WidenFp8&, Context&);
+void run_quantize_fp8(const QuantizeFp8&, Context&);
+}  // namespace cuda
+namespace simt {
+void run_widen_fp8(const WidenFp8&, Context&);
+void run_quantize_fp8(const QuantizeFp8&, Context&);
+}  // namespace simt
+
+}  // namespace fastgemm

@@ -1,0 +1,73 @@
+// Codes of 8-bit floating-point numbers as wider numbers, times their scales (core/fp8.h). A thread reads 16
+// codes of a row, which share a scale, and writes 16 numbers.
+#include "core/fp8.h"
+#include "core/min_max.h"
+#include "cuda/device/launch.cuh"
+#include "cuda/device/numeric.cuh"
+#include "cuda/device/vector.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+constexpr int kThreads = 256, kEach = 16;
+
+template <Fp8 code, class T>
+__global__ void __launch_bounds__(kThreads) widen_kernel(const __grid_constant__ WidenFp8 g) {
+  constexpr int kNumbers = kPer16Bytes<T>;
+  const int64_t column = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
+  if (column >= g.cols) return;
+  const bool whole = column + kEach <= g.cols;
+  for (int64_t row = blockIdx.y; row < g.rows; row += gridDim.y) {
+    const auto* const codes = static_cast<const uint8_t*>(g.codes) + row * g.row_stride + column;
+    T* const out = static_cast<T*>(g.out) + row * g.out_row_stride + column;
+    const float scale = g.scales.at(row, column);
+    Unit bytes{};
+    if (whole && is_aligned(codes, 16)) {
+      bytes = load_vector<Unit>(codes);
+    } else {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kEach; ++i)
+        if (column + i < g.cols) bytes[i / 4] |= uint32_t(codes[i]) << (i % 4 * 8);
+    }
+    Vector16<T> numbers[kEach / kNumbers];
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; ++i)
+      numbers[i / kNumbers][i % kNumbers] =
+          round_to<T>(fp8::decode<code>(bytes[i / 4] >> (i % 4 * 8) & 255) * scale);
+    if (whole && is_aligned(out, 16)) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kEach / kNumbers; ++i) store_vector_whole(out + i * kNumbers, numbers[i]);
+    } else {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kEach; ++i)
+        if (column + i < g.cols) out[i] = numbers[i / kNumbers][i % kNumbers];
+    }
+  }
+}
+
+template <Fp8 code, class T>
+void widen(const WidenFp8& g, Context& context) {
+  const dim3 grid(unsigned(ceil_div(g.cols, kThreads * kEach)), unsigned(std::min<int64_t>(g.rows, 65535)));
+  launch<widen_kernel<code, T>>("widen_fp8", {grid, dim3(kThreads)}, context)(g);
+}
+
+template <Fp8 code>
+void widen_code(const WidenFp8& g, Context& context) {
+  switch (g.type) {
+    case DType::f16:
+      return widen<code, Half>(g, context);
+    case DType::bf16:
+      return widen<code, BFloat16>(g, context);
+    default:
+      return widen<code, float>(g, context);
+  }
+}
+
+}  // namespace
+
+void run_widen_fp8(const WidenFp8& g, Context& context) {
+  if (g.rows <= 0 || g.cols <= 0) return;
+  g.code == Fp8::e4m3 ? widen_code<Fp8::e4m3>(g, context) : widen_code<Fp8::e5m2>(g, context);
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

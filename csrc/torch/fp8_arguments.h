@@ -1,0 +1,43 @@
+// Matrices of 8-bit floating-point numbers and their scales, as the ops of fp8 take them.
+#pragma once
+
+#include "core/fp8.h"
+#include "torch/views.h"
+
+namespace fastgemm::torch_ops {
+
+// The codes that share a scale; 0 is a whole dimension.
+struct Blocks {
+  int64_t rows = 0, cols = 0;
+};
+
+// The code of a torch dtype. Throws std::invalid_argument, naming the argument.
+Fp8 fp8_code(const char* name, int32_t dtype);
+// Throws std::invalid_argument unless the blocks are not negative.
+void check_blocks(const Blocks&);
+
+// One operand, checked: codes (m, k) or (batch, m, k) of any strides, and scales with a number for each block,
+// of the same number of dimensions, float32 or e8m0, of any strides. Throws std::invalid_argument.
+class [[gnu::visibility("hidden")]] Fp8Operand {  // as Tensor is
+ public:
+  Fp8Operand(const char* name, const Tensor& codes, const Tensor& scales, const Blocks&);
+
+  const View& view() const { return view_; }
+  // Whether columns are contiguous, and rows are not. codes_of() then returns the transposed matrix.
+  bool lies_in_columns() const { return in_columns_; }
+  // Whether float32 scales belong to whole rows (columns), or to all.
+  bool scales_are_lines(bool of_rows) const;
+  BlockScales scales_of(int64_t batch) const;
+  // Matrix `batch`, without a result.
+  WidenFp8 codes_of(int64_t batch, bool scaled) const;
+
+ private:
+  View view_, scale_view_;
+  std::optional<Tensor> copy_;  // if no dimension of a matrix is contiguous
+  View matrix_;                 // view_, or the copy
+  bool in_columns_ = false;
+  Fp8 code_;
+  Blocks blocks_;
+};
+
+}  // namespace fastgemm::torch_ops

@@ -1,0 +1,70 @@
+// torch.ops.fastgemm.quantize_fp8: a matrix as codes of 8-bit floating-point numbers and their scales.
+#include <algorithm>
+#include <array>
+
+#include "core/passes.h"
+#include "torch/context.h"
+#include "torch/fp8_arguments.h"
+#include "torch/ops.h"
+#include "torch/scalar_types.h"
+
+namespace fastgemm::torch_ops {
+namespace {
+
+DType type_of_numbers(int32_t dtype) {
+  if (dtype == kFloat) return DType::f32;
+  if (dtype == kBFloat16) return DType::bf16;
+  if (dtype == kHalf) return DType::f16;
+  bad_value("x has dtype " + dtype_text(dtype) +
+            "; accepted: torch.float32, torch.bfloat16 and torch.float16");
+}
+
+}  // namespace
+
+void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
+  // In the order of the schema in library.cpp.
+  StackReader s(stack);
+  const Tensor x = s.tensor();
+  const std::optional<Tensor> given = s.optional_tensor();
+  const int64_t rows = s.integer(), cols = s.integer();
+  const Blocks blocks{rows, cols};
+  const std::optional<int32_t> dtype = s.optional_dtype();
+  const bool e8m0 = s.flag();
+
+  const View v(x);
+  if (v.dim != 2) bad_value("x must have 2 dimensions, got shape " + shape_text(v.shape()));
+  check_blocks(blocks);
+  QuantizeFp8 g;
+  g.type = type_of_numbers(v.dtype), g.code = fp8_code("the result", dtype.value_or(kFloat8E4M3));
+  g.rows = v.size(2), g.cols = v.size(1);
+  g.block_rows = rows ? rows : std::max<int64_t>(g.rows, 1);
+  g.block_cols = cols ? cols : std::max<int64_t>(g.cols, 1);
+  g.scale = e8m0 ? ScaleType::e8m0 : ScaleType::f32;
+  const Tensor matrix =
+      g.cols > 1 && v.stride(1) != 1 ? contiguous_matrices(x.get(), v) : Tensor(x);
+  const View m(matrix);
+  g.x = m.data, g.row_stride = m.stride(2);
+
+  const Tensor codes = empty_contiguous(std::array{g.rows, g.cols}, dtype.value_or(kFloat8E4M3), v);
+  const int64_t scale_rows = rows ? g.scale_rows() : 1, scale_cols = cols ? g.scale_cols() : 1;
+  if (given) {
+    const View w(*given);
+    require_same_device("out_scale", w, "x", v);
+    if (w.dtype != kFloat || w.dim != 2 || w.size(1) != 1 || w.size(2) != 1 || rows || cols || e8m0)
+      bad_value("a scale that is given is one float32, got " + dtype_text(w.dtype) + " of shape " +
+                shape_text(w.shape()));
+    g.is_given = true;
+  }
+  // An op must not return its argument, so a scale that is given is copied.
+  const Tensor scales =
+      empty_contiguous(std::array{scale_rows, scale_cols}, e8m0 ? kFloat8E8M0 : kFloat, v);
+  if (given) check(aoti_torch_copy_(scales.get(), given->get(), 0), "copy_");
+  g.codes = View(codes).data, g.scales = View(scales).data;
+  with_context(v, [&](Context& context, Device device, int) {
+    if (g.rows > 0 && g.cols > 0) passes_of(device).quantize_fp8(g, context);
+  });
+  stack[0] = torch::stable::detail::from(codes);
+  stack[1] = torch::stable::detail::from(scales);
+}
+
+}  // namespace fastgemm::torch_ops

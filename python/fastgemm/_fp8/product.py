@@ -1,0 +1,266 @@
+"""The public product of scaled 8-bit floating-point numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.overrides import has_torch_function_variadic
+
+from .. import _errors
+from .._ops.dispatch import choice_of, ops, overridden
+from .._ops.linear import ACTIVATIONS
+from .._typing import Activation
+from ..table import invariant_choice
+from .quantize import quantized
+from .recipes import CODES, RECIPES, Blocks, Recipe, scales_of
+
+WIDE = (torch.bfloat16, torch.float16, torch.float32)
+PRECISIONS = ("promoted", "fast")
+OUT_RECIPES = ("row", "1x128")
+Fp8Precision = Literal["promoted", "fast"]
+
+
+def scaled_mm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    *,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype = torch.bfloat16,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    out: Tensor | None = None,
+    recipe_a: Recipe | object | None = None,
+    recipe_b: Recipe | object | None = None,
+    out_scale: Tensor | Recipe | None = None,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: Fp8Precision | None = None,
+    invariant: bool = False,
+) -> Any:
+    """``activation((scale_a * a) @ (scale_b * b) + bias) + residual`` of 8-bit floating-point numbers, in which
+    each scale multiplies the codes of its block.
+
+    Every layout, size and alignment is taken, and every recipe on both sides. The shape of the scales tells which
+    codes share one:
+
+    ============== =============================== ===============================
+    recipe         ``scale_a``                     ``scale_b``
+    ============== =============================== ===============================
+    ``"tensor"``   one number, any shape           one number
+    ``"row"``      ``(M, 1)``                      ``(1, N)``
+    ``"1x128"``    ``(M, ceil(K / 128))``          ``(ceil(K / 128), N)``
+    ``"128x128"``  ``(ceil(M / 128), ceil(K/128))`` ``(ceil(K/128), ceil(N / 128))``
+    ``"1x32"``     ``(M, ceil(K / 32))``           ``(ceil(K / 32), N)``
+    ============== =============================== ===============================
+
+    Args:
+        a: ``(..., M, K)``; ``torch.float8_e4m3fn`` or ``torch.float8_e5m2``. Any strides.
+        b: ``(..., K, N)``, of either type. Leading dimensions broadcast against those of ``a``.
+        scale_a: float32 or e8m0 (``torch.float8_e8m0fnu``), with the leading dimensions of ``a``. Any strides.
+        scale_b: likewise, of ``b``.
+        bias: ``(N,)``, of the dtype of the result; with a float32 result also of 16 bits.
+        out_dtype: ``torch.bfloat16``, ``torch.float16`` or ``torch.float32``; or a type of 8 bits, see
+            ``out_scale``.
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"`` or None, as for :func:`linear`.
+        residual: ``(..., M, N)``, of the dtype of the result (float32 for one of 8 bits).
+        out: tensor that receives the result; it must have its exact shape, dtype and device.
+        recipe_a: names the recipe instead of the shape, also as torch's ``ScalingType``.
+        recipe_b: likewise.
+        out_scale: for an ``out_dtype`` of 8 bits: a float32 scalar, by which the result is divided before it is
+            rounded; larger numbers become the largest code. Or ``"row"`` or ``"1x128"``: as :func:`quantize_fp8`
+            rounds the float32 result, and its scales are returned, too.
+        level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
+        kernel: the name of one kernel, instead of a level.
+        precision: ``None`` and ``"promoted"``: sums are those of float32. ``"fast"`` allows shorter sums of the
+            tensor core; no kernel uses them today.
+        invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
+
+    Returns:
+        ``(..., M, N)`` of ``out_dtype``; with ``out_scale="row"`` or ``"1x128"`` a pair, codes and scales. Scales of
+        rows and columns multiply the sums, first that of ``a``; those of blocks along K multiply the numbers. All of
+        it is float32 arithmetic, rounded once to the result. docs/fp8.md has the errors.
+
+    Raises:
+        TypeError: an operand is no tensor, or its dtype is not supported.
+        ValueError: shapes, dtypes, scales or devices do not fit together; unknown ``activation``, ``kernel``,
+            ``level``, ``precision`` or recipe; ``out_scale`` missing or given without need.
+        RuntimeError: a gradient would be needed (there is none), or the requested level or kernel cannot run here.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> x, w = torch.randn(4, 256), torch.randn(256, 64)
+        >>> (a, scale_a), (b, scale_b) = fastgemm.quantize_fp8(x, "row"), fastgemm.quantize_fp8(w.mT, "row")
+        >>> y = fastgemm.scaled_mm(a, b.mT, scale_a, scale_b.mT, out_dtype=torch.float32)
+        >>> bool((y - x @ w).norm() < 0.05 * (x @ w).norm())
+        True
+    """
+    tensors = a, b, scale_a, scale_b, bias, residual, out
+    scale = out_scale if isinstance(out_scale, Tensor) else None
+    if has_torch_function_variadic(*tensors, scale):
+        given = {"bias": bias, "out_dtype": out_dtype, "activation": activation, "residual": residual, "out": out}
+        given |= {"recipe_a": recipe_a, "recipe_b": recipe_b, "out_scale": out_scale, "level": level}
+        given |= {"kernel": kernel, "precision": precision, "invariant": invariant or None}
+        return overridden(scaled_mm, (*tensors, scale), a, b, scale_a, scale_b, **given)
+    _check(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
+    for name, x in (("bias", bias), ("residual", residual), ("out", out)):
+        if x is not None and not isinstance(x, Tensor):
+            raise TypeError(f"fastgemm.scaled_mm: {name} must be a torch.Tensor, got {type(x).__name__}")
+    _refuse_gradient(*tensors, scale)
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(
+            f"fastgemm.scaled_mm: unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None"
+        )
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueError(
+            f"fastgemm.scaled_mm: unknown precision {precision!r}; accepted: 'promoted', 'fast' or None"
+        )
+    _check_result(out_dtype, out_scale, out)
+    if invariant:
+        level, kernel = None, invariant_choice(level, kernel, None, "fastgemm.scaled_mm")
+    try:
+        options: dict[str, Any] = choice_of(level, kernel)
+        if activation is not None:
+            options["activation"] = activation
+        options["out_dtype"] = torch.float32 if out_dtype in CODES else out_dtype
+        result = _multiply(a, b, scale_a, scale_b, bias, residual, (recipe_a, recipe_b), options)
+        if out_dtype in CODES:
+            result = _as_codes(result, out_dtype, out_scale)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.attribute(error, "scaled_mm")
+        raise
+    if out is None:
+        return result
+    if out.shape != result.shape or out.device != result.device:
+        raise ValueError(
+            f"fastgemm.scaled_mm: out has shape {tuple(out.shape)} on {out.device}, expected {tuple(result.shape)} "
+            f"on {result.device}"
+        )
+    return out.copy_(result)
+
+
+def _check(**tensors: Any) -> None:
+    for name, x in tensors.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"fastgemm.scaled_mm: {name} must be a torch.Tensor, got {type(x).__name__}")
+    for name in ("a", "b"):
+        x = tensors[name]
+        if x.dtype not in CODES:
+            raise TypeError(
+                f"fastgemm.scaled_mm: {name} has dtype {x.dtype}; accepted: torch.float8_e4m3fn and "
+                f"torch.float8_e5m2"
+            )
+        if x.dim() < 2:
+            raise ValueError(
+                f"fastgemm.scaled_mm: {name} must have at least 2 dimensions, got shape {tuple(x.shape)}"
+            )
+
+
+def _refuse_gradient(*tensors: Tensor | None) -> None:
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        raise RuntimeError(
+            "fastgemm.scaled_mm has no gradient, as torch's op; call it under torch.no_grad(), or in an "
+            "autograd.Function of your own"
+        )
+
+
+def _check_result(out_dtype: torch.dtype, out_scale: Any, out: Tensor | None) -> None:
+    if out_dtype not in (*WIDE, *CODES):
+        raise ValueError(
+            f"fastgemm.scaled_mm: out_dtype must be {', '.join(map(str, (*WIDE, *CODES)))}, got {out_dtype}"
+        )
+    if (out_dtype in CODES) != (out_scale is not None):
+        raise ValueError(
+            f"fastgemm.scaled_mm: out_scale belongs to results of 8 bits; got out_dtype={out_dtype} and out_scale="
+            f"{'a tensor' if isinstance(out_scale, Tensor) else out_scale}"
+        )
+    is_scalar = isinstance(out_scale, Tensor) and out_scale.dtype == torch.float32 and out_scale.numel() == 1
+    if out_scale is not None and not is_scalar and (isinstance(out_scale, Tensor) or out_scale not in OUT_RECIPES):
+        raise ValueError(
+            "fastgemm.scaled_mm: out_scale must be one float32 number in a tensor, 'row' or '1x128'"
+        )
+    if out is None:
+        return
+    if out_scale is not None and not is_scalar:
+        raise ValueError("fastgemm.scaled_mm: out takes no result with scales; they are returned beside codes")
+    if out.dtype != out_dtype:
+        raise ValueError(f"fastgemm.scaled_mm: out has dtype {out.dtype}, expected {out_dtype}")
+
+
+def _multiply(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    recipes: tuple[object, object],
+    options: dict[str, Any],
+) -> Tensor:
+    scale_a, blocks_a = scales_of("a", a, scale_a, recipes[0])
+    scale_b, blocks_b = scales_of("b", b, scale_b, recipes[1])
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    if k != b.shape[-2]:
+        raise ValueError(
+            f"fastgemm: inner sizes differ: a has shape {tuple(a.shape)}, b {tuple(b.shape)}"
+        )
+    try:
+        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError as error:
+        raise ValueError(
+            f"fastgemm: batches of {tuple(a.shape)} and {tuple(b.shape)} do not broadcast"
+        ) from error
+    shape = (*lead, m, n)
+    if residual is not None and tuple(residual.shape) != shape:
+        raise ValueError(f"fastgemm: residual has shape {tuple(residual.shape)}, expected {shape}")
+    is_one = blocks_a.lines == 1 or (blocks_a == RECIPES["tensor"] and scale_a.numel() == 1)
+    if b.dim() == 2 and is_one:  # the rows of all matrices are those of one
+        a = a.reshape(math.prod(a.shape[:-1]), k)
+        scale_a = scale_a.reshape(a.shape[0] if blocks_a.lines else 1, scale_a.shape[-1])
+    elif lead:
+        count = math.prod(lead)
+        a, b, scale_a, scale_b = (
+            x.expand(*lead, *x.shape[-2:]).reshape(count, *x.shape[-2:]) for x in (a, b, scale_a, scale_b)
+        )
+    if residual is not None:
+        residual = residual.reshape(*a.shape[:-1], n)
+    return _op(a, b, scale_a, scale_b, bias, residual, blocks_a, blocks_b, options).reshape(shape)
+
+
+def _op(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    blocks_a: Blocks,
+    blocks_b: Blocks,
+    options: dict[str, Any],
+) -> Tensor:
+    return ops.scaled_mm(
+        a,
+        b,
+        scale_a,
+        scale_b,
+        bias,
+        residual,
+        block_m=blocks_a.lines,
+        block_k_of_a=blocks_a.along_k,
+        block_k_of_b=blocks_b.along_k,
+        block_n=blocks_b.lines,
+        **options,
+    )
+
+
+def _as_codes(result: Tensor, dtype: torch.dtype, scale: Any) -> Any:
+    if not isinstance(scale, Tensor):
+        return quantized(result, RECIPES[scale], dtype, e8m0=False)
+    codes, _ = ops.quantize_fp8(
+        result.reshape(math.prod(result.shape[:-1]), result.shape[-1]), scale.reshape(1, 1), block_rows=0, block_cols=0, dtype=dtype
+    )
+    return codes.reshape(result.shape)

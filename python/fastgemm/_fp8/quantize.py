@@ -1,0 +1,102 @@
+"""Rounding to 8-bit floating-point numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import has_torch_function_variadic
+
+from .._ops.dispatch import ops, overridden
+from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, recipe_named
+
+NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def quantize_fp8(
+    x: Tensor,
+    recipe: Recipe = "tensor",
+    *,
+    dtype: torch.dtype = torch.float8_e4m3fn,
+    scale_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Codes of 8 bits and scales, so that ``codes * scale`` is close to ``x``: the operands of
+    :func:`scaled_mm`.
+
+    The scale of a block is ``max|x|`` divided by the largest code (448; 57344 for e5m2), and each number divided by
+    it is rounded to the nearest code, halves to even. An e8m0 scale is the next power of two, so that no number
+    exceeds the largest code. Blocks of zeros have the scale 0 (the smallest of e8m0). NaN or an infinity makes the
+    scale of its block NaN, so that no result hides it. There is no gradient.
+
+    Args:
+        x: ``(..., M, K)``; float32, bfloat16 or float16. Any strides.
+        recipe: the numbers that share a scale: ``"tensor"``, all; ``"row"``; ``"1x128"`` and ``"1x32"``, as many of
+            a row; ``"128x128"``, such blocks of a matrix.
+        dtype: of the codes: ``torch.float8_e4m3fn`` or ``torch.float8_e5m2``.
+        scale_dtype: ``torch.float32`` or ``torch.float8_e8m0fnu``. None is e8m0 for ``"1x32"`` (mxfp8), else
+            float32.
+
+    Returns:
+        The codes, ``(..., M, K)`` and contiguous, and the scales: ``()`` for ``"tensor"``, else ``(..., M, 1)``,
+        ``(..., M, ceil(K / 128))``, ``(..., ceil(M / 128), ceil(K / 128))`` or ``(..., M, ceil(K / 32))``.
+
+    Raises:
+        TypeError: ``x`` is no tensor, or has another dtype.
+        ValueError: ``x`` has fewer than 2 dimensions; unknown ``recipe``, ``dtype`` or ``scale_dtype``.
+
+    Examples:
+        >>> import torch, fastgemm
+        >>> codes, scale = fastgemm.quantize_fp8(torch.randn(4, 256), "1x128")
+        >>> codes.dtype, scale.shape
+        (torch.float8_e4m3fn, torch.Size([4, 2]))
+    """
+    if has_torch_function_variadic(x):
+        return overridden(quantize_fp8, (x,), x, recipe, dtype=dtype, scale_dtype=scale_dtype)  # type: ignore[return-value]
+    if not isinstance(x, Tensor):
+        raise TypeError(f"fastgemm.quantize_fp8: x must be a torch.Tensor, got {type(x).__name__}")
+    if x.dtype not in NUMBERS:
+        raise TypeError(f"fastgemm.quantize_fp8: x must be float32, bfloat16 or float16, got {x.dtype}")
+    if x.dim() < 2:
+        raise ValueError(
+            f"fastgemm.quantize_fp8: x must have at least 2 dimensions, got shape {tuple(x.shape)}"
+        )
+    if dtype not in CODES:
+        raise ValueError(
+            f"fastgemm.quantize_fp8: dtype must be torch.float8_e4m3fn or torch.float8_e5m2, got {dtype}"
+        )
+    name = recipe_named("recipe", recipe)
+    scale_dtype = scale_dtype or (E8M0 if name == "1x32" else torch.float32)
+    if scale_dtype not in (torch.float32, E8M0):
+        raise ValueError(
+            f"fastgemm.quantize_fp8: scale_dtype must be torch.float32 or torch.float8_e8m0fnu, got {scale_dtype}"
+        )
+    return quantized(x.detach(), RECIPES[name], dtype, scale_dtype == E8M0)
+
+
+def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tuple[Tensor, Tensor]:
+    """Codes and scales of checked arguments."""
+    lead, (m, k) = x.shape[:-2], x.shape[-2:]
+    options: dict[str, Any] = {"block_rows": blocks.lines, "block_cols": blocks.along_k}
+    options |= {"dtype": dtype, "e8m0": e8m0}
+    if blocks.lines > 1 and x.dim() > 2 and m % blocks.lines:  # blocks end where a matrix does
+        pairs = [ops.quantize_fp8(each, **options) for each in x.reshape(math.prod(lead), m, k)]
+        if not pairs:
+            grid = blocks.grid(m, k)
+            scales = x.new_empty((*lead, *grid), dtype=E8M0 if e8m0 else torch.float32)
+            return x.new_empty(x.shape, dtype=dtype), scales
+        codes, scales = (_stacked([pair[i] for pair in pairs]) for i in (0, 1))
+    else:
+        codes, scales = ops.quantize_fp8(x.reshape(math.prod(lead) * m, k), **options)
+    if blocks == RECIPES["tensor"]:
+        return codes.reshape(x.shape), scales.reshape(())
+    grid = blocks.grid(m, k)
+    return codes.reshape(x.shape), scales.reshape(*lead, *grid)
+
+
+def _stacked(parts: list[Tensor]) -> Tensor:
+    """torch.stack, which has no kernel for types of 8 bits."""
+    return torch.stack([part.view(torch.uint8) for part in parts]).view(parts[0].dtype) if (
+        parts[0].element_size() == 1
+    ) else torch.stack(parts)

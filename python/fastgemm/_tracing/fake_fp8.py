@@ -1,0 +1,114 @@
+"""The fake kernels of 8-bit floating-point numbers. The checks are those of csrc/torch/scaled_mm.cpp and
+quantize_fp8.cpp."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._fp8.product import WIDE
+from .._fp8.quantize import NUMBERS
+from .._fp8.recipes import CODES, E8M0, Blocks
+from .._ops.linear import ACTIVATIONS
+from ..table import check_choice
+from .fake import _check_devices, _check_tensors, _register, _require
+
+
+def _check_operand(name: str, x: Tensor, scale: Tensor, blocks: tuple[int, int]) -> None:
+    _require(x.dtype in CODES, lambda: f"{name} has dtype {x.dtype}, which has no 8-bit codes")
+    _require(scale.dtype in (torch.float32, E8M0), lambda: f"scale_{name} has dtype {scale.dtype}")
+    _require(min(blocks) >= 0, lambda: f"a block has no negative size, got {blocks}")
+    expected = (*x.shape[:-2], *Blocks(*blocks).grid(x.shape[-2], x.shape[-1]))
+    _require(
+        scale.dim() == x.dim() and all(n == m for n, m in zip(scale.shape, expected, strict=True)),
+        lambda: f"scale_{name} has shape {tuple(scale.shape)}, expected {expected}",
+    )
+
+
+def scaled_mm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    *,
+    block_m: int,
+    block_k_of_a: int,
+    block_k_of_b: int,
+    block_n: int,
+    activation: str | None = None,
+    level: int | None = None,
+    impl: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    _check_tensors(a, b, scale_a, scale_b, bias, residual)
+    _check_devices(a, b, scale_a, scale_b, bias, residual)
+    _require(
+        a.dim() == b.dim() and a.dim() in (2, 3) and (a.dim() == 2 or a.shape[0] == b.shape[0]),
+        lambda: f"a and b must be matrices, or batches of as many, got {tuple(a.shape)} and {tuple(b.shape)}",
+    )
+    _require(a.shape[-1] == b.shape[-2], lambda: f"inner sizes differ: {tuple(a.shape)}, {tuple(b.shape)}")
+    _check_operand("a", a, scale_a, (block_m, block_k_of_a))
+    _check_operand("b", b, scale_b, (block_k_of_b, block_n))
+    out_dtype = out_dtype or torch.bfloat16
+    _require(out_dtype in WIDE, lambda: f"out_dtype={out_dtype} is no type of the op's results")
+    _require(
+        activation is None or activation in ACTIVATIONS,
+        lambda: f"unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
+    )
+    result = a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=out_dtype)
+    _check_terms(result, bias, residual)
+    lines = {scale_a.shape[-1] == 1, scale_b.shape[-2] == 1, scale_a.dtype == scale_b.dtype == torch.float32}
+    type_of_product = torch.bfloat16 if lines == {True} else torch.float32
+    check_choice("gemm", a.device, type_of_product, level, impl)
+    return result
+
+
+def _check_terms(result: Tensor, bias: Tensor | None, residual: Tensor | None) -> None:
+    wide = result.dtype == torch.float32
+    _require(
+        bias is None
+        or (
+            bias.dim() == 1
+            and bias.shape[0] == result.shape[-1]
+            and (bias.dtype == result.dtype or (wide and bias.dtype in WIDE))
+        ),
+        lambda: f"bias of another shape or dtype than a row of the result, {result.dtype}",
+    )
+    _require(
+        residual is None or (residual.shape == result.shape and residual.dtype == result.dtype),
+        lambda: f"residual of another shape or dtype than the result, {tuple(result.shape)} {result.dtype}",
+    )
+
+
+def quantize_fp8(
+    x: Tensor,
+    scale: Tensor | None = None,
+    *,
+    block_rows: int,
+    block_cols: int,
+    dtype: torch.dtype | None = None,
+    e8m0: bool = False,
+) -> tuple[Tensor, Tensor]:
+    _check_tensors(x, scale)
+    _check_devices(x, scale)
+    _require(x.dim() == 2, lambda: f"x must have 2 dimensions, got shape {tuple(x.shape)}")
+    _require(x.dtype in NUMBERS, lambda: f"x has dtype {x.dtype}, which is not rounded to 8 bits")
+    dtype = dtype or torch.float8_e4m3fn
+    _require(dtype in CODES, lambda: f"{dtype} has no 8-bit codes")
+    _require(min(block_rows, block_cols) >= 0, lambda: "a block has no negative size")
+    given = scale is None or (
+        scale.dtype == torch.float32
+        and tuple(scale.shape) == (1, 1)
+        and (block_rows, block_cols, e8m0) == (0, 0, False)
+    )
+    _require(given, lambda: "a scale that is given is one float32")
+    grid = Blocks(block_rows, block_cols).grid(*x.shape)
+    scales = x.new_empty(grid, dtype=E8M0 if e8m0 else torch.float32)
+    return x.new_empty(x.shape, dtype=dtype), scales
+
+
+def register() -> None:
+    _register("scaled_mm", scaled_mm)
+    _register("quantize_fp8", quantize_fp8)

@@ -1,0 +1,151 @@
+"""Tests quantize_fp8: every number of 16 bits, recipes, types, layouts and special numbers."""
+
+from __future__ import annotations
+
+import fastgemm
+import pytest
+import torch
+from fastgemm._fp8.recipes import RECIPES
+from reference import every_device, needs_simulator, simulated_launches
+from scaled import BF16, E4M3, E5M2, E8M0, F16, F32, NAMES, dequantized
+
+LARGEST = {E4M3: 448.0, E5M2: 57344.0}
+
+
+def bits(x):
+    return x.view(torch.uint8)
+
+
+@pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=needs_simulator)])
+@pytest.mark.parametrize("code", [E4M3, E5M2], ids=str)
+def test_every_number_of_16_bits(code, simulated):
+    """Rounds as torch does up to the largest code, and saturates beyond."""
+    for dtype in (BF16, F16):
+        x = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype).reshape(256, 256)
+        with simulated_launches(count=False) if simulated else torch.no_grad():
+            codes, _ = torch.ops.fastgemm.quantize_fp8(x, torch.ones(1, 1), block_rows=0, block_cols=0, dtype=code)
+        wide = x.float()
+        special = wide if code == E5M2 else torch.nan  # e4m3 has no infinity
+        expected = torch.where(wide.isfinite(), wide.clamp(-LARGEST[code], LARGEST[code]), special).to(code)
+        number = ~expected.float().isnan()
+        assert torch.equal(codes.float().isnan(), ~number)
+        assert torch.equal(bits(codes)[number], bits(expected)[number])
+
+
+def reference(x, recipe, code, e8m0):
+    """Scales and codes by torch, in float32."""
+    blocks, (m, k) = RECIPES[recipe], x.shape
+    rows, cols = blocks.lines or m, blocks.along_k or k
+    grid = blocks.grid(m, k)
+    padded = torch.zeros(grid[0] * rows, grid[1] * cols)
+    padded[:m, :k] = x.float()
+    largest = padded.reshape(grid[0], rows, grid[1], cols).abs().amax((1, 3))
+    scales = largest / LARGEST[code]
+    if e8m0:
+        mantissa, exponent = torch.frexp(scales)
+        exponent = torch.where(mantissa == 0.5, exponent - 1, exponent)
+        scales = torch.where(scales == 0, 2.0**-127, torch.ldexp(torch.ones_like(scales), exponent))
+    spread = scales.repeat_interleave(rows, 0)[:m].repeat_interleave(cols, 1)[:, :k]
+    codes = torch.where(spread == 0, 0.0, x.float() / spread).clamp(-LARGEST[code], LARGEST[code]).to(code)
+    return codes, scales
+
+
+@every_device
+@pytest.mark.parametrize("recipe", NAMES)
+@pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
+def test_recipes(recipe, dtype, device):
+    for (m, k), code in zip([(1, 1), (3, 40), (150, 300), (129, 128), (300, 7)], [E4M3, E5M2] * 3, strict=False):
+        x = (torch.randn(m, k) * torch.randn(m, 1).exp()).to(dtype)
+        x[: m // 3, : k // 2] = 0
+        for scale_dtype in (F32, E8M0):
+            codes, scales = fastgemm.quantize_fp8(x.to(device), recipe, dtype=code, scale_dtype=scale_dtype)
+            expected, of_torch = reference(x, recipe, code, scale_dtype == E8M0)
+            assert scales.dtype == scale_dtype and codes.dtype == code and codes.is_contiguous()
+            shape = () if recipe == "tensor" else RECIPES[recipe].grid(m, k)
+            assert scales.shape == shape
+            assert torch.equal(scales.cpu().float(), of_torch.reshape(shape))
+            assert torch.equal(bits(codes.cpu()), bits(expected))
+
+
+@needs_simulator
+@pytest.mark.parametrize("recipe", NAMES)
+def test_on_the_simulator(recipe):
+    for (m, k), shift in (((130, 144), 0), ((3, 261), 1)):
+        x = torch.randn(m, k + shift).to(BF16)[:, shift:]
+        with simulated_launches(count=False):
+            codes, scales = fastgemm.quantize_fp8(x, recipe)
+        expected = fastgemm.quantize_fp8(x, recipe)
+        assert torch.equal(bits(codes), bits(expected[0])) and torch.equal(scales.float(), expected[1].float())
+
+
+def test_layouts_and_batches():
+    x = torch.randn(6, 200)
+    for view in (x.T, x[:, 1:], x[::2], x[:, ::2], x[:1].expand(5, 200)):
+        for recipe in NAMES:
+            codes, scales = fastgemm.quantize_fp8(view, recipe)
+            expected = fastgemm.quantize_fp8(view.contiguous(), recipe)
+            assert torch.equal(bits(codes), bits(expected[0])) and torch.equal(scales.float(), expected[1].float())
+    batch = torch.randn(2, 3, 130, 140)
+    for recipe in NAMES:
+        codes, scales = fastgemm.quantize_fp8(batch, recipe)
+        if recipe == "tensor":
+            assert torch.equal(scales, batch.abs().max() / 448)
+            continue
+        assert scales.shape == (2, 3, *RECIPES[recipe].grid(130, 140))
+        one = fastgemm.quantize_fp8(batch[1, 2], recipe)
+        assert torch.equal(bits(codes[1, 2]), bits(one[0]))
+        assert torch.equal(scales[1, 2].float(), one[1].float())
+        no_matrix = fastgemm.quantize_fp8(batch[:0], recipe)
+        assert no_matrix[0].shape == (0, 3, 130, 140) and no_matrix[1].shape == (0, *scales.shape[1:])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_special_numbers(value):
+    x = torch.randn(4, 300)
+    x[1, 140] = value
+    for recipe in ("row", "1x128", "1x32", "tensor"):
+        codes, scales = fastgemm.quantize_fp8(x, recipe)
+        got = dequantized(codes, scales, recipe)
+        assert got[1, 140].isnan()
+        good = torch.ones(4, 300, dtype=torch.bool)
+        blocks = RECIPES[recipe]
+        start = 140 // (blocks.along_k or 300) * (blocks.along_k or 300)
+        rows = slice(None) if recipe == "tensor" else slice(1, 2)
+        good[rows, start : start + (blocks.along_k or 300)] = False
+        assert got[~good].isnan().all() and got[good].isfinite().all()
+
+
+def test_zeros_and_small_numbers():
+    codes, scales = fastgemm.quantize_fp8(torch.zeros(3, 130), "1x128")
+    assert not scales.any() and not codes.float().any()
+    tiny = torch.full((2, 40), 1e-44)  # the scale would be below the smallest float32
+    codes, scales = fastgemm.quantize_fp8(tiny, "row")
+    assert dequantized(codes, scales, "row").isfinite().all()
+    codes, scales = fastgemm.quantize_fp8(tiny, "1x32")
+    assert scales.float().eq(2.0**-127).all() and codes.float().eq(0).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)], ids=str)
+@pytest.mark.parametrize("recipe", NAMES)
+def test_empty(shape, recipe):
+    codes, scales = fastgemm.quantize_fp8(torch.empty(shape), recipe)
+    assert codes.shape == shape
+    assert scales.shape == (() if recipe == "tensor" else RECIPES[recipe].grid(*shape))
+
+
+@pytest.mark.parametrize(
+    "given, error, text",
+    [
+        (([1.0],), TypeError, "x must be a torch.Tensor, got list"),
+        ((torch.ones(2, 2, dtype=torch.int8),), TypeError, "x must be float32, bfloat16 or float16"),
+        ((torch.ones(2),), ValueError, "at least 2 dimensions"),
+        ((torch.ones(2, 2), "column"), ValueError, "unknown recipe 'column'; accepted: 'tensor'"),
+    ],
+    ids=str,
+)
+def test_errors(given, error, text):
+    with pytest.raises(error, match=text):
+        fastgemm.quantize_fp8(*given)
+    for name in ("dtype", "scale_dtype"):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            fastgemm.quantize_fp8(torch.ones(2, 2), **{name: torch.float64})

@@ -1,0 +1,306 @@
+"""Tests scaled_mm: recipes, layouts, sizes, types, batches, epilogues, levels, special numbers and errors."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import fastgemm
+import pytest
+import torch
+from reference import every_device, needs_simulator, simulated_launches
+from scaled import BF16, E4M3, E5M2, E8M0, F16, F32, NAMES, assert_near, dequantized, operand, random_codes
+from torch.library import opcheck
+
+SHAPES = [(1, 1, 1), (5, 7, 3), (33, 65, 129), (130, 40, 257), (17, 200, 128), (64, 16, 31)]
+
+
+def check(m, n, k, recipe_a, recipe_b, *, codes=(E4M3, E4M3), scales=(F32, F32), device="cpu", named=True, **options):
+    names = {"recipe_a": recipe_a, "recipe_b": recipe_b} if named else {}
+    a, scale_a = operand(m, k, recipe_a, codes[0], scales[0])
+    w, scale_b = operand(n, k, recipe_b, codes[1], scales[1])
+    result = fastgemm.scaled_mm(
+        *(x.to(device) for x in (a, w.mT, scale_a, scale_b.mT)),
+        **{"out_dtype": F32, **names, **options},
+    )
+    exact = dequantized(a, scale_a, recipe_a), dequantized(w, scale_b, recipe_b).mT
+    assert_near(result.cpu(), *exact)
+
+
+@every_device
+@pytest.mark.parametrize("recipes", list(product(NAMES, NAMES)), ids="-".join)
+def test_recipes(recipes, device):
+    for m, n, k in SHAPES[1:4]:
+        check(m, n, k, *recipes, device=device)
+        check(m, n, k, *recipes, device=device, named=False, out_dtype=BF16)
+
+
+@every_device
+@pytest.mark.parametrize("recipe", ["tensor", "row", "1x128", "1x32"])
+def test_types(recipe, device):
+    types = product((E4M3, E5M2), repeat=2), product((F32, E8M0), repeat=2)
+    for codes, scales in product(*types):
+        check(3, 5, 70, recipe, recipe, codes=codes, scales=scales, device=device)
+    a, scale_a = fastgemm.quantize_fp8(torch.randn(3, 70, device=device), recipe)
+    half = fastgemm.scaled_mm(a, a.mT, scale_a, scale_a.mT if scale_a.dim() else scale_a, out_dtype=F16)
+    exact = dequantized(a.cpu(), scale_a.cpu(), recipe)
+    assert_near(half.cpu(), exact, exact.mT)
+
+
+@every_device
+@pytest.mark.parametrize("level", range(1, 8))
+def test_levels(level, device):
+    for shape in SHAPES:
+        for recipe in ("row", "1x128"):
+            check(*shape, recipe, recipe, level=level, device=device)
+
+
+@every_device
+@pytest.mark.parametrize("recipe", ["row", "128x128"])
+def test_layouts(recipe, device):
+    """NN, NT, TN, TT; offsets of a byte; rows that are apart, broadcast, and without a unit stride."""
+    m, n, k = 35, 50, 150
+    (a, scale_a), (w, scale_b) = operand(m, k, recipe), operand(n, k, recipe)
+    exact = dequantized(a, scale_a, recipe), dequantized(w, scale_b, recipe).mT
+
+    def forms(x):
+        byte = x.view(torch.uint8)
+        wide = torch.zeros(x.shape[0], x.shape[1] + 3, dtype=torch.uint8)
+        wide[:, 1:-2] = byte
+        apart = torch.zeros(x.shape[0], 2 * x.shape[1], dtype=torch.uint8)
+        apart[:, ::2] = byte
+        yield x
+        yield byte.T.contiguous().view(x.dtype).T
+        yield wide.view(x.dtype)[:, 1:-2]
+        yield apart.view(x.dtype)[:, ::2]
+
+    for x, y in product(forms(a), forms(w)):
+        result = fastgemm.scaled_mm(x.to(device), y.to(device).mT, scale_a.to(device), scale_b.mT.to(device))
+        assert_near(result.cpu(), *exact)
+    columns = scale_a.T.contiguous().T, scale_b.contiguous().mT
+    result = fastgemm.scaled_mm(a.to(device), w.mT.to(device), *(s.to(device) for s in columns))
+    assert_near(result.cpu(), *exact)
+    same = a[:1].expand(m, k)
+    result = fastgemm.scaled_mm(same.to(device), w.mT.to(device), scale_a.to(device), scale_b.mT.to(device))
+    assert_near(result.cpu(), dequantized(same, scale_a, recipe), exact[1])
+
+
+@every_device
+def test_epilogues(device):
+    m, n, k = 9, 21, 140
+    for recipe, out in product(("tensor", "row", "1x128"), (BF16, F32)):
+        (a, scale_a), (w, scale_b) = operand(m, k, recipe), operand(n, k, recipe)
+        exact = dequantized(a, scale_a, recipe), dequantized(w, scale_b, recipe).mT
+        bias, residual = torch.randn(n).to(out), torch.randn(m, n).to(out)
+        result = fastgemm.scaled_mm(
+            *(x.to(device) for x in (a, w.mT, scale_a, scale_b.mT)),
+            out_dtype=out,
+            bias=bias.to(device),
+            residual=residual.to(device),
+            activation="relu",
+        )
+        expected = (exact[0] @ exact[1] + bias.double()).relu() + residual.double()
+        assert_near(result.cpu(), *exact, expected=expected)
+    narrow = fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT, out_dtype=F32, bias=bias.to(BF16))
+    assert_near(narrow, *exact, expected=exact[0] @ exact[1] + bias.to(BF16).double())
+
+
+@every_device
+def test_batches(device):
+    k = 130
+    for recipe in NAMES:
+        a, scale_a = (torch.stack(x) for x in zip(*(operand(6, k, recipe) for _ in range(4)), strict=True))
+        w, scale_b = (torch.stack(x) for x in zip(*(operand(9, k, recipe) for _ in range(4)), strict=True))
+        exact = [
+            torch.stack([dequantized(x, s, recipe) for x, s in zip(*each, strict=True)])
+            for each in ((a, scale_a), (w, scale_b))
+        ]
+        residual = torch.randn(4, 6, 9)
+        both = fastgemm.scaled_mm(
+            *(x.to(device) for x in (a, w.mT, scale_a, scale_b.mT)), out_dtype=F32, residual=residual.to(device)
+        )
+        product_ = exact[0] @ exact[1].mT
+        assert_near(both.cpu(), exact[0], exact[1].mT, expected=product_ + residual.double())
+        one = fastgemm.scaled_mm(*(x.to(device) for x in (a, w[0].mT, scale_a, scale_b[0].mT)), out_dtype=F32)
+        assert_near(one.cpu(), exact[0], exact[1][0].mT)
+        grid = fastgemm.scaled_mm(
+            *(x.to(device) for x in (a[:, None], w.mT[None, :2], scale_a[:, None], scale_b.mT[None, :2])),
+            out_dtype=F32,
+        )
+        assert grid.shape == (4, 2, 6, 9)
+        assert_near(grid.cpu(), exact[0][:, None], exact[1].mT[None, :2])
+
+
+def test_one_scale_for_all_has_any_shape():
+    a, w = random_codes(4, 20), random_codes(6, 20)
+    expected = fastgemm.scaled_mm(a, w.mT, torch.tensor(0.5), torch.tensor([2.0]), out_dtype=F32)
+    for shape in ((), (1,), (1, 1)):
+        one = torch.full(shape, 0.5), torch.full(shape, 2.0)
+        assert torch.equal(fastgemm.scaled_mm(a, w.mT, *one, out_dtype=F32), expected)
+    batch = fastgemm.scaled_mm(a.expand(3, 4, 20), w.mT, torch.tensor(0.5), torch.tensor(2.0), out_dtype=F32)
+    torch.testing.assert_close(batch, expected.expand(3, 4, 6), rtol=1e-4, atol=1e-2)
+
+
+def test_results_of_8_bits():
+    a, scale_a = operand(10, 300, "row")
+    w, scale_b = operand(140, 300, "row")
+    given = a, w.mT, scale_a, scale_b.mT
+    wide = fastgemm.scaled_mm(*given, out_dtype=F32)
+    for recipe in ("row", "1x128"):
+        codes, scales = fastgemm.scaled_mm(*given, out_dtype=E4M3, out_scale=recipe)
+        expected = fastgemm.quantize_fp8(wide, recipe)
+        assert torch.equal(codes.view(torch.uint8), expected[0].view(torch.uint8))
+        assert torch.equal(scales, expected[1])
+    scale = wide.abs().max() / 100
+    codes = fastgemm.scaled_mm(*given, out_dtype=E4M3, out_scale=scale)
+    assert torch.equal(codes.view(torch.uint8), (wide / scale).to(E4M3).view(torch.uint8))
+    saturated = fastgemm.scaled_mm(*given, out_dtype=E4M3, out_scale=scale / 1000)
+    assert saturated.float().abs().max() == 448 and saturated.float().isfinite().all()
+    out = torch.empty(10, 140, dtype=E4M3)
+    assert fastgemm.scaled_mm(*given, out_dtype=E4M3, out_scale=scale, out=out) is out
+    assert torch.equal(out.view(torch.uint8), codes.view(torch.uint8))
+
+
+def test_out():
+    given = random_codes(4, 20), random_codes(20, 6), torch.ones(1), torch.ones(1)
+    out = torch.empty(6, 4, dtype=BF16).T
+    assert fastgemm.scaled_mm(*given, out=out) is out
+    assert torch.equal(out, fastgemm.scaled_mm(*given))
+
+
+@pytest.mark.parametrize("recipe", ["row", "1x128"])
+def test_special_numbers(recipe):
+    """NaN, infinity and zero among codes and scales reach their rows and columns, and no others."""
+    a, scale_a = operand(6, 200, recipe, E5M2)
+    w, scale_b = operand(8, 200, recipe, E5M2)
+    a[1, 3], a[2, 150] = float("nan"), float("inf")
+    scale_a[3, -1], scale_a[4, 0] = float("inf"), 0.0
+    w[5, 7] = float("-inf")
+    result = fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT, out_dtype=F32)
+    if recipe == "row":  # its scales multiply sums
+        expected = (a.double() @ w.double().mT * scale_a * scale_b.mT).float()
+    else:
+        expected = (dequantized(a, scale_a, recipe) @ dequantized(w, scale_b, recipe).mT).float()
+    assert torch.equal(result.isnan(), expected.isnan())
+    assert torch.equal(result.isinf(), expected.isinf())
+    finite = expected.isfinite()
+    torch.testing.assert_close(result[finite], expected[finite], rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 7), (5, 0, 7), (5, 7, 0), (0, 0, 0)], ids=str)
+@pytest.mark.parametrize("recipe", NAMES)
+def test_empty(shape, recipe):
+    m, n, k = shape
+    (a, scale_a), (w, scale_b) = operand(m, k, recipe), operand(n, k, recipe)
+    result = fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT, bias=torch.ones(n, dtype=BF16))
+    assert result.shape == (m, n) and result.eq(1).all()
+
+
+def test_rows_do_not_depend_on_others():
+    for recipe in ("row", "1x128"):
+        (a, scale_a), (w, scale_b) = operand(70, 300, recipe), operand(40, 300, recipe)
+        whole = fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT, invariant=True)
+        for i in (0, 33, 69):
+            one = fastgemm.scaled_mm(a[i : i + 1], w.mT, scale_a[i : i + 1], scale_b.mT, invariant=True)
+            assert torch.equal(one[0], whole[i])
+
+
+@needs_simulator
+@pytest.mark.parametrize("level", range(1, 7))
+def test_on_the_simulator(level):
+    for recipes in (("tensor", "row"), ("1x128", "128x128"), ("1x32", "1x32")):
+        with simulated_launches(count=False):
+            check(33, 20, 140, *recipes, codes=(E4M3, E5M2), level=level, out_dtype=BF16)
+
+
+@needs_simulator
+def test_layouts_on_the_simulator():
+    """Codes and results at every alignment."""
+    for shift, recipe in product((0, 1, 3), ("row", "1x128")):
+        a, scale_a = operand(5, 150 + shift, recipe)
+        w, scale_b = operand(150 + shift, 9, "tensor")
+        a, w = a[:, shift:], w[shift:]
+        scale_a = scale_a[:, : -(-150 // 128)]
+        with simulated_launches(count=False):
+            result = fastgemm.scaled_mm(
+                a, w, scale_a, scale_b.reshape(()), out_dtype=F32, recipe_a=recipe, recipe_b="tensor"
+            )
+        assert_near(result, dequantized(a, scale_a, recipe), w.double() * scale_b.double())
+
+
+def test_opcheck():
+    (a, scale_a), (w, scale_b) = operand(6, 140, "1x128"), operand(5, 140, "128x128")
+    blocks = {"block_m": 1, "block_k_of_a": 128, "block_k_of_b": 128, "block_n": 128}
+    given = a, w.mT, scale_a, scale_b.mT, torch.randn(5).to(BF16), torch.randn(6, 5).to(BF16)
+    # torch's check that arguments remain adds them up, which it cannot do with codes of 8 bits.
+    others = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    opcheck(torch.ops.fastgemm.scaled_mm.default, given, {**blocks, "activation": "silu"}, test_utils=others)
+    for x, e8m0 in ((torch.randn(6, 140), False), (torch.randn(6, 140, dtype=BF16).T, True)):
+        sizes = {"block_rows": 1, "block_cols": 32, "e8m0": e8m0}
+        opcheck(torch.ops.fastgemm.quantize_fp8.default, (x,), sizes, test_utils=others)
+
+
+def test_compile_and_export():
+    class Layer(torch.nn.Module):
+        def forward(self, x, w, scale_w, bias):
+            a, scale_a = fastgemm.quantize_fp8(x, "row")
+            return fastgemm.scaled_mm(a, w.mT, scale_a, scale_w.mT, bias=bias, activation="relu") * 2
+
+    w, scale = operand(12, 40, "row")
+    given = torch.randn(2, 3, 40), w, scale, torch.randn(12).to(BF16)
+    expected = Layer()(*given)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(Layer(), fullgraph=True)(*given), expected)
+    assert torch.equal(torch.export.export(Layer(), given).module()(*given), expected)
+    meta = Layer()(*(x.to("meta") for x in given))
+    assert meta.shape == expected.shape and meta.dtype == expected.dtype
+
+
+WRONG = [
+    ({"a": torch.randn(4, 20)}, TypeError, "a has dtype torch.float32; accepted: torch.float8_e4m3fn"),
+    ({"b": random_codes(21, 6)}, ValueError, "inner sizes differ"),
+    ({"a": random_codes(20)}, ValueError, "at least 2 dimensions"),
+    ({"scale_a": torch.ones(4)}, ValueError, r"scale_a has shape \(4,\); of a with shape \(4, 20\)"),
+    ({"scale_b": torch.ones(6, 1)}, ValueError, r"scales have shape \(1, 1\) \(tensor\), \(1, 6\) \(row\)"),
+    ({"scale_a": torch.ones(4, 1).half()}, ValueError, "scale_a has dtype torch.float16"),
+    ({"scale_a": torch.ones(4, 1), "recipe_a": "tensor"}, ValueError, r"scales have shape \(1, 1\)"),
+    ({"recipe_b": "2x2"}, ValueError, "unknown recipe_b '2x2'; accepted: 'tensor'"),
+    ({"bias": torch.ones(6)}, ValueError, "bias has dtype torch.float32, expected that of the result"),
+    ({"bias": torch.ones(5, dtype=BF16)}, ValueError, "bias has shape"),
+    ({"residual": torch.ones(4, 6)}, ValueError, "residual has shape"),
+    ({"residual": torch.ones(6)}, ValueError, "residual has shape"),
+    ({"out_dtype": torch.float64}, ValueError, "out_dtype must be"),
+    ({"out_dtype": E4M3}, ValueError, "out_scale belongs to results of 8 bits"),
+    ({"out_scale": "row"}, ValueError, "out_scale belongs to results of 8 bits"),
+    ({"out_dtype": E4M3, "out_scale": "tensor"}, ValueError, "out_scale must be one float32 number"),
+    ({"activation": "tanh"}, ValueError, "unknown activation 'tanh'"),
+    ({"precision": "ieee"}, ValueError, "unknown precision 'ieee'"),
+    ({"kernel": "nothing"}, ValueError, "nothing"),
+    ({"level": 9}, ValueError, "level"),
+    ({"invariant": True, "level": 3}, ValueError, "invariant=True"),
+    ({"out": torch.empty(4, 5, dtype=BF16)}, ValueError, "out has shape"),
+    ({"out": torch.empty(4, 6)}, ValueError, "out has dtype"),
+    ({"scale_a": torch.ones(1, requires_grad=True)}, RuntimeError, "has no gradient"),
+    ({"scale_a": 1.0}, TypeError, "scale_a must be a torch.Tensor, got float"),
+    ({"bias": 1.0}, TypeError, "bias must be a torch.Tensor, got float"),
+]
+
+
+@pytest.mark.parametrize("change, error, text", WRONG, ids=lambda x: x if isinstance(x, str) else None)
+def test_errors(change, error, text):
+    given = {"a": random_codes(4, 20), "b": random_codes(20, 6), "scale_a": torch.ones(1), "scale_b": torch.ones(1)}
+    with pytest.raises(error, match=text) as raised:
+        fastgemm.scaled_mm(**(given | change))
+    assert str(raised.value).startswith("fastgemm.scaled_mm")
+
+
+def test_torchs_scaling_types():
+    torch_types = getattr(torch.nn.functional, "ScalingType", None)
+    if torch_types is None:
+        pytest.skip("this torch has no ScalingType")
+    (a, scale_a), (w, scale_b) = operand(4, 140, "1x128"), operand(6, 140, "128x128")
+    result = fastgemm.scaled_mm(
+        *(a, w.mT, scale_a, scale_b.mT),
+        recipe_a=torch_types.BlockWise1x128,
+        recipe_b=torch_types.BlockWise128x128,
+    )
+    assert torch.equal(result, fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT))
