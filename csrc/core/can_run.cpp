@@ -141,7 +141,7 @@ template bool can_run(const Kernel&, const AddProblem&, bool);
 template bool can_run(const Kernel&, const AddProblem&);
 
 bool needs_pass(const Kernel& k, const GemmProblem& p) {
-  return p.epilogue.asked() && (p.k == 0 || !k.fuses || !k.fuses(p));
+  return p.finishes() && (p.k == 0 || !k.fuses || !k.fuses(p) || (p.scales.asked && !k.scales));
 }
 
 }  // namespace fastgemm

@@ -26,8 +26,8 @@ struct BlockScales {
   }
 };
 
-// out[i, j] = codes[i, j] * scale, rounded once. Rows of codes and of out are contiguous. Without scales every
-// code is exact in every type of out.
+// out[i, j] = codes[i, j] * scale, rounded once. Rows of codes and of out are contiguous. Without scales
+// every code is exact in every type of out.
 struct WidenFp8 {
   Fp8 code = Fp8::e4m3;
   DType type = DType::bf16;  // of out: f32, f16 or bf16
@@ -63,8 +63,8 @@ namespace fp8 {
 template <Fp8 code>
 struct Format {
   static constexpr bool kE4M3 = code == Fp8::e4m3;
-  static constexpr int kMantissa = kE4M3 ? 3 : 2;      // bits
-  static constexpr int kRebias = kE4M3 ? 120 : 112;    // from its exponent to that of float32
+  static constexpr int kMantissa = kE4M3 ? 3 : 2;    // bits
+  static constexpr int kRebias = kE4M3 ? 120 : 112;  // from its exponent to that of float32
   static constexpr float kLargest = kE4M3 ? 448.0f : 57344.0f;
   static constexpr float kSmallest = kE4M3 ? 0x1p-9f : 0x1p-16f;  // subnormal
 };
@@ -122,8 +122,7 @@ FASTGEMM_ANYWHERE void store_scale(const QuantizeFp8& g, int64_t i, float scale)
   if (g.scale == ScaleType::f32)
     static_cast<float*>(g.scales)[i] = scale;
   else
-    static_cast<uint8_t*>(g.scales)[i] =
-        scale != scale ? uint8_t(255) : uint8_t(bits_of_float(scale) >> 23);
+    static_cast<uint8_t*>(g.scales)[i] = scale != scale ? uint8_t(255) : uint8_t(bits_of_float(scale) >> 23);
 }
 template <Fp8 code>
 FASTGEMM_ANYWHERE uint32_t quantized(float x, float scale) {

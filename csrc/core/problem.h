@@ -80,6 +80,17 @@ struct BasicMatrix {
 using Matrix = BasicMatrix<void*>;
 using ConstMatrix = BasicMatrix<const void*>;
 
+// float32 numbers by which the sums of a product are multiplied: one for each row, then one for each column.
+// Products of 16-bit types and of float32 have them.
+struct LineScales {
+  const float* data = nullptr;  // null: 1
+  int64_t stride = 0;           // 0: one for all
+};
+struct SumScales {
+  bool asked = false;  // set before the addresses are known
+  LineScales rows, columns;
+};
+
 // How a product is computed. tf32 to fp16x3 are for float32; crt14 to crt18 compute float64 from residues of
 // 14 to 18 moduli (Chinese remainder theorem).
 enum class Precision : uint8_t { ieee, tf32, bf16x3, bf16x6, fp16x3, crt14, crt15, crt16, crt17, crt18 };
@@ -134,6 +145,10 @@ struct GemmProblem {
   // If asked(), out = activation(alpha * a @ b + bias) + beta * c. A kernel applies it itself (table.h,
   // `fuses`), or gets the problem without it, and an epilogue pass follows (epilogue_pass.h).
   Epilogue epilogue;
+  // If asked, the sums are multiplied by these before anything is added; the batch is 1. A kernel applies
+  // them with the epilogue (table.h, `scales`), or the epilogue pass does.
+  SumScales scales;
+  bool finishes() const { return epilogue.asked() || scales.asked; }
 
   // The same problem, transposed: out^T = b^T @ a^T. Kernels that write rows of C use it when out is
   // column-major.
@@ -150,6 +165,7 @@ struct GemmProblem {
     if (groups.by == GroupedBy::m || groups.by == GroupedBy::n)
       p.groups.by = groups.by == GroupedBy::m ? GroupedBy::n : GroupedBy::m;
     p.epilogue = epilogue.transposed();
+    std::swap(p.scales.rows, p.scales.columns);
     return p;
   }
   double flops() const {

@@ -59,6 +59,8 @@ struct Kernel {
   bool complex = false;
   // Whether the kernel applies the epilogue of this problem itself; k is not 0. Null: it never does.
   bool (*fuses)(const GemmProblem&) = nullptr;
+  // Whether it then also multiplies the sums by GemmProblem::scales.
+  bool scales = false;
   // Whether the kernel stores both triangles although `triangle` asks for one. Null: it never does.
   bool (*mirrors)(const GemmProblem&) = nullptr;
   // If GemmProblem::triangle asks for one triangle, the kernel computes only that triangle of a symmetric

@@ -96,7 +96,7 @@ TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
   k.adds_row = p.beta != 0.0 && p.c.row_stride == 0 && p.c.batch_stride == 0;
   k.batch = p.batch, k.m = p.m, k.n = p.n, k.k = p.k;
   k.symmetry = p.symmetry;
-  k.epilogue = p.epilogue.asked();
+  k.epilogue = p.finishes();
   k.code = p.packed.code, k.group_k = p.packed.group_k, k.groups = p.groups.by, k.gated = p.gated;
   if (device == Device::cuda) k.alignment = alignment_of(p);
   return k;

@@ -84,8 +84,8 @@ void add_buffers(const EpiloguePass& f) {
   if (!in_place) add("sums", f.sums, f.sum_type, f.batch, f.m, f.n);
   add("c", f.c, f.out_type, f.batch, f.m, f.n);
   add_bias(f.epilogue, f.out_type, f.m, f.n);
-  add("row_scales", {f.row_scales.data, f.row_scales.stride, 0, 0}, DType::f32, 1, f.m, 1);
-  add("column_scales", {f.column_scales.data, 0, f.column_scales.stride, 0}, DType::f32, 1, 1, f.n);
+  add("row_scales", {f.scales.rows.data, f.scales.rows.stride, 0, 0}, DType::f32, 1, f.m, 1);
+  add("column_scales", {f.scales.columns.data, 0, f.scales.columns.stride, 0}, DType::f32, 1, 1, f.n);
   const ConstMatrix out{f.out.data, f.out.row_stride, f.out.col_stride, f.out.batch_stride};
   add("out", out, f.out_type, f.batch, f.m, f.n, true, in_place);
 }
@@ -207,9 +207,9 @@ Passes passes() {
   name_of_row<&double_rows> = "doubled_rows", name_of_row<&mirror> = "mirror";
   name_of_row<&run_epilogue_pass> = "finish", name_of_row<&run_dequantize> = "dequantize";
   name_of_row<&run_widen_fp8> = "widen_fp8", name_of_row<&run_quantize_fp8> = "quantize_fp8";
-  return {simulate<&double_rows, DoubledRows>, simulate<&mirror, Mirror>,
+  return {simulate<&double_rows, DoubledRows>,        simulate<&mirror, Mirror>,
           simulate<&run_epilogue_pass, EpiloguePass>, simulate<&run_dequantize, Dequantize>,
-          simulate<&run_widen_fp8, WidenFp8>,           simulate<&run_quantize_fp8, QuantizeFp8>};
+          simulate<&run_widen_fp8, WidenFp8>,         simulate<&run_quantize_fp8, QuantizeFp8>};
 }
 
 }  // namespace fastgemm::simt

@@ -24,9 +24,9 @@ void multiply_then_pass(const Kernel& row, const GemmProblem& p, Context& contex
 }  // namespace
 
 GemmProblem chosen_for(const GemmProblem& p) {
-  if (!p.epilogue.asked()) return p;
+  if (!p.finishes()) return p;
   GemmProblem q = sums_of(p);
-  q.epilogue = p.epilogue;
+  q.epilogue = p.epilogue, q.scales = p.scales;
   return q;
 }
 

@@ -88,4 +88,17 @@ WidenFp8 Fp8Operand::codes_of(int64_t batch, bool scaled) const {
   return g;
 }
 
+std::optional<PackedWeight> Fp8Operand::as_weight(bool scaled) const {
+  const WidenFp8 g = codes_of(0, scaled);
+  const int64_t across = packed::blocks(g.cols, g.scales.block_cols);
+  const bool is_plain = matrix_.dim == 2 && in_columns_ && g.row_stride == g.cols && code_ == Fp8::e4m3;
+  const bool in_order = (across == 1 || g.scales.col_stride == 1) &&
+                        (g.scales.row_stride == across || g.scales.block_rows >= g.rows);
+  if (!is_plain || (scaled && !in_order)) return std::nullopt;
+  PackedWeight w;
+  w.code = Code::e4m3, w.scale = g.scales.type, w.scales = g.scales.data;
+  w.group_n = scaled ? g.scales.block_rows : 1, w.group_k = scaled ? g.scales.block_cols : g.cols;
+  return w;
+}
+
 }  // namespace fastgemm::torch_ops

@@ -16,8 +16,8 @@ Fp8 fp8_code(const char* name, int32_t dtype);
 // Throws std::invalid_argument unless the blocks are not negative.
 void check_blocks(const Blocks&);
 
-// One operand, checked: codes (m, k) or (batch, m, k) of any strides, and scales with a number for each block,
-// of the same number of dimensions, float32 or e8m0, of any strides. Throws std::invalid_argument.
+// One operand, checked: codes (m, k) or (batch, m, k) of any strides, and scales with a number for each
+// block, of the same number of dimensions, float32 or e8m0, of any strides. Throws std::invalid_argument.
 class [[gnu::visibility("hidden")]] Fp8Operand {  // as Tensor is
  public:
   Fp8Operand(const char* name, const Tensor& codes, const Tensor& scales, const Blocks&);
@@ -30,6 +30,8 @@ class [[gnu::visibility("hidden")]] Fp8Operand {  // as Tensor is
   BlockScales scales_of(int64_t batch) const;
   // Matrix `batch`, without a result.
   WidenFp8 codes_of(int64_t batch, bool scaled) const;
+  // The transposed matrix as a packed weight in the order of a CPU, if it has that order.
+  std::optional<PackedWeight> as_weight(bool scaled) const;
 
  private:
   View view_, scale_view_;

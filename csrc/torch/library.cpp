@@ -24,7 +24,7 @@
 #define GROUPED_ARGUMENTS                                                                                 \
   "(Tensor a, Tensor b, Tensor? offs=None, Tensor? bias=None, *, str? activation=None, int? level=None, " \
   "str? impl=None, bool invariant=False, str? precision=None, ScalarType? out_dtype=None"
-#define SCALED_ARGUMENTS                                                                              \
+#define SCALED_ARGUMENTS                                                                               \
   "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, Tensor? residual=None, *, " \
   "int block_m, int block_k_of_a, int block_k_of_b, int block_n, str? activation=None, "               \
   "int? level=None, str? impl=None, ScalarType? out_dtype=None"

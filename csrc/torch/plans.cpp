@@ -87,6 +87,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   p.out = matrix_of<Matrix>(out, false);
   set_epilogue(p, call);
   p.packed = call.packed;
+  p.scales.asked = call.scales.asked;
   p.symmetry = symmetry_of(call, p);
   if (is_product_type(p.type) && !is_taken(p, device, call.choice)) {
     p.type = widened(p.type);
@@ -154,6 +155,7 @@ Signature::Signature(const ProductCall& call, Device device, int threads, bool b
   const double beta = call.beta.value_or(0.0);
   std::memcpy(&bits, &beta, sizeof(bits)), add(bits);
   for (const TensorRef* t : {&call.a, &call.b, &call.c, &call.out, &call.bias}) add(*t);
+  if (call.scales.asked) add(1);
   if (const PackedWeight& w = call.packed; w.is_given()) {
     add(int64_t(w.code) | int64_t(w.scale) << 8 | int64_t(w.zero) << 16 | int64_t(w.units) << 24 |
         int64_t(w.global != nullptr) << 25);

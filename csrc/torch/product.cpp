@@ -60,7 +60,7 @@ void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const 
   p.a.data = a.view.data, p.b.data = b.view.data, p.out.data = out.view.data;
   if (p.c.data) p.c.data = call.c.view.data;
   p.epilogue.bias = call.bias.view.data;
-  p.packed = call.packed;
+  p.packed = call.packed, p.scales = call.scales;
   if (!kernel) kernel = plan.decision.kernel(at.device, p.type, p.precision);
   if (!kernel)  // this throws the reason
     kernel = &select(strategies::chosen_for(p), at.device, at.threads, call.choice);

@@ -42,6 +42,7 @@ struct ProductCall {
   bool is_group = false;
   // If given, b is packed: its view has the address of the codes, shape (n, k), and the type of a.
   PackedWeight packed;
+  SumScales scales;  // of a single matrix
 };
 
 // Computes the product into out and returns null; without out, returns a new tensor. take_last_gemm_kernel()

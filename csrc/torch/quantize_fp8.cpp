@@ -40,8 +40,7 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
   g.block_rows = rows ? rows : std::max<int64_t>(g.rows, 1);
   g.block_cols = cols ? cols : std::max<int64_t>(g.cols, 1);
   g.scale = e8m0 ? ScaleType::e8m0 : ScaleType::f32;
-  const Tensor matrix =
-      g.cols > 1 && v.stride(1) != 1 ? contiguous_matrices(x.get(), v) : Tensor(x);
+  const Tensor matrix = g.cols > 1 && v.stride(1) != 1 ? contiguous_matrices(x.get(), v) : Tensor(x);
   const View m(matrix);
   g.x = m.data, g.row_stride = m.stride(2);
 
@@ -56,8 +55,7 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
     g.is_given = true;
   }
   // An op must not return its argument, so a scale that is given is copied.
-  const Tensor scales =
-      empty_contiguous(std::array{scale_rows, scale_cols}, e8m0 ? kFloat8E8M0 : kFloat, v);
+  const Tensor scales = empty_contiguous(std::array{scale_rows, scale_cols}, e8m0 ? kFloat8E8M0 : kFloat, v);
   if (given) check(aoti_torch_copy_(scales.get(), given->get(), 0), "copy_");
   g.codes = View(codes).data, g.scales = View(scales).data;
   with_context(v, [&](Context& context, Device device, int) {

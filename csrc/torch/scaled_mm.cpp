@@ -1,10 +1,11 @@
-// torch.ops.fastgemm.scaled_mm: activation((scale_a * a) @ (scale_b * b) + bias) + residual, where a and b are
-// codes of 8-bit floating-point numbers (core/fp8.h).
+// torch.ops.fastgemm.scaled_mm: activation((scale_a * a) @ (scale_b * b) + bias) + residual, where a and b
+// are codes of 8-bit floating-point numbers (core/fp8.h).
 //
-// Every code is exact in bfloat16, so products with scales of rows, columns or the whole are those of
-// bfloat16 matrices, with sums in float32; a pass multiplies the sums by the scales, applies the rest and
-// rounds once. Scales of blocks along k differ within a sum: operands are then widened to float32, times
-// their scales, and multiplied in float32.
+// Every code is exact in bfloat16 and float16, so products with scales of rows, columns or the whole are
+// those of 16-bit matrices, whose sums in float32 are multiplied by the scales (GemmProblem::scales). Scales
+// of blocks along k differ within a sum: operands are then widened to float32, times their scales, and
+// multiplied in float32. Rows of a CPU read b as the packed weight that it is, if it lies so.
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -60,7 +61,7 @@ class [[gnu::visibility("hidden")]] Widened {
       }
     });
   }
-  TensorRef ref() const { return viewed(tensor_); }
+  const Tensor& tensor() const { return tensor_; }
 
  private:
   // Rows begin at multiples of 16 numbers, so that kernels and the pass may read vectors.
@@ -99,89 +100,129 @@ int32_t check_result(const std::optional<int32_t>& asked) {
   return type;
 }
 
-// A bias of the type of the result, or of 16 bits with a float32 result.
-std::optional<Tensor> bias_of(const std::optional<Tensor>& bias, const View& a, int64_t n, int32_t result) {
-  if (!bias) return std::nullopt;
-  const View v(*bias);
-  require_same_device("bias", v, "a", a);
-  if (v.dim != 1 || v.size(1) != n)
-    bad_value("bias has shape " + shape_text(v.shape()) + ", expected " + shape_text(std::array{n}) +
-              ", a number for each column of b");
-  const bool widens = result == kFloat && (v.dtype == kBFloat16 || v.dtype == kHalf);
-  if (v.dtype != result && !widens)
-    bad_value("bias has dtype " + dtype_text(v.dtype) + ", expected that of the result, " +
-              dtype_text(result));
-  return contiguous_matrices(bias->get(), v, result);
+// A tensor in another type, if that differs.
+std::optional<Tensor> in_type(const Tensor& x, int32_t dtype) {
+  const View v(x);
+  return v.dtype == dtype ? x : contiguous_matrices(x.get(), v, dtype);
 }
 
-LineScales line_of(const BlockScales& s, bool of_rows) {
-  return {static_cast<const float*>(s.data), of_rows ? s.row_stride : s.col_stride};
+// Throws std::invalid_argument unless the terms fit a result of this shape and type. A bias may also have 16
+// bits if the result has 32.
+void check_terms(const std::optional<Tensor>& bias, const std::optional<Tensor>& residual, const View& a,
+                 std::span<const int64_t> shape, int32_t result) {
+  if (bias) {
+    const View v(*bias);
+    require_same_device("bias", v, "a", a);
+    if (v.dim != 1 || v.size(1) != shape.back())
+      bad_value("bias has shape " + shape_text(v.shape()) + ", expected " +
+                shape_text(std::array{shape.back()}) + ", a number for each column of b");
+    const bool widens = result == kFloat && (v.dtype == kBFloat16 || v.dtype == kHalf);
+    if (v.dtype != result && !widens)
+      bad_value("bias has dtype " + dtype_text(v.dtype) + ", expected that of the result, " +
+                dtype_text(result));
+  }
+  if (!residual) return;
+  const View v(*residual);
+  require_same_device("residual", v, "a", a);
+  if (!std::ranges::equal(v.shape(), shape) || v.dtype != result)
+    bad_value("residual has shape " + shape_text(v.shape()) + " and dtype " + dtype_text(v.dtype) +
+              ", expected those of the result, " + shape_text(shape) + " and " + dtype_text(result));
 }
+
+bool runs_on_cpu(const View& x) { return x.device_type == aoti_torch_device_type_cpu() && !simulating(); }
+
+// Matrix i of a batch; a matrix itself.
+Tensor matrix_of_batch(const Tensor& x, int64_t i) {
+  const View v(x);
+  if (v.dim == 2) return x;
+  AtenTensorHandle handle;
+  check(aoti_torch__reinterpret_tensor(x.get(), 2, v.sizes + 1, v.strides + 1, i * v.stride(3), &handle),
+        "_reinterpret_tensor");
+  return Tensor(handle);
+}
+
+// The call as a product of wider numbers.
+class [[gnu::visibility("hidden")]] Scaled {
+ public:
+  explicit Scaled(const Arguments& args)
+      : a_("a", args.a, args.scale_a, args.blocks_a), b_("b", args.b, args.scale_b, args.blocks_b) {
+    // Scales of rows of a and of columns of b are those of sums. Others belong to the numbers.
+    of_sums_ = a_.scales_are_lines(true) && b_.scales_are_lines(false);
+    result_ = check_result(args.out_dtype);
+    type_ = !of_sums_ ? DType::f32 : result_ == kHalf ? DType::f16 : DType::bf16;
+    product_ = of_sums_ ? result_ : int32_t(kFloat);
+    choice_ = choice_of(args.level, args.kernel), codes_of_b_ = &args.b;
+    terms_.activation = activation_of(args.activation);
+    shape_.assign(a_.view().sizes, a_.view().sizes + a_.view().dim);
+    shape_.back() = b_.view().size(1);
+    check_terms(args.bias, args.residual, a_.view(), shape_, result_);
+    if (args.bias) terms_.bias = in_type(*args.bias, product_);
+    if (args.residual) terms_.residual = in_type(*args.residual, product_);
+  }
+
+  Tensor multiply_all() {
+    const Widened wide_a(a_, type_, !of_sums_);
+    const std::optional<PackedWeight> weight =
+        runs_on_cpu(a_.view()) ? b_.as_weight(!of_sums_) : std::nullopt;
+    std::optional<Widened> wide_b;
+    if (!weight) wide_b.emplace(b_, type_, !of_sums_);
+    if (shape_.size() == 2)
+      return *in_type(multiply_matrix(0, wide_a.tensor(), wide_b, weight, nullptr), result_);
+    const Tensor out = empty_contiguous(shape_, product_, a_.view());
+    for (int64_t i = 0; i < shape_[0]; ++i) {
+      const Tensor part = matrix_of_batch(out, i);
+      multiply_matrix(i, matrix_of_batch(wide_a.tensor(), i), wide_b, weight, &part);
+    }
+    return *in_type(out, result_);
+  }
+
+ private:
+  // Into `out`, or a new tensor.
+  Tensor multiply_matrix(int64_t i, const Tensor& wide_a, const std::optional<Widened>& wide_b,
+                         const std::optional<PackedWeight>& weight, const Tensor* out) const {
+    ProductCall call{.a = viewed(wide_a)};
+    std::optional<Tensor> matrix;
+    const std::array<int64_t, 2> turned{b_.view().size(1), b_.view().size(2)};
+    const std::array<int64_t, 2> strides{std::max<int64_t>(turned[1], 1), 1};
+    if (weight) {
+      call.packed = *weight, call.trans_b = true, call.b = viewed(*codes_of_b_);
+      View& b = call.b.view;
+      b.dim = 2, b.sizes = turned.data(), b.strides = strides.data(), b.dtype = torch_dtype(type_);
+    } else {
+      matrix = matrix_of_batch(wide_b->tensor(), i), call.b = viewed(*matrix);
+    }
+    if (out) call.out = viewed(*out);
+    call.choice = choice_, call.out_dtype = product_;
+    if (!of_sums_) call.precision = Precision::ieee;
+    if (of_sums_) {
+      const BlockScales rows = a_.scales_of(i), columns = b_.scales_of(i);
+      call.scales = {true,
+                     {static_cast<const float*>(rows.data), rows.row_stride},
+                     {static_cast<const float*>(columns.data), columns.col_stride}};
+    }
+    LayerTerms terms = terms_;
+    if (terms.residual) terms.residual = matrix_of_batch(*terms.residual, i);
+    const AtenTensorHandle made = multiply_layer(call, turned[0], terms);
+    return made ? Tensor(made) : *out;
+  }
+
+  Fp8Operand a_, b_;
+  const Tensor* codes_of_b_ = nullptr;
+  bool of_sums_ = false;
+  int32_t result_ = 0,
+          product_ = 0;  // torch dtypes: of the result, and of the product before it is converted
+  DType type_ = DType::bf16;
+  Choice choice_;
+  LayerTerms terms_;
+  std::vector<int64_t> shape_;
+};
 
 }  // namespace
 
 void scaled_mm(StableIValue* stack, uint64_t, uint64_t) {
   const Arguments args{StackReader(stack)};
-  const View given_a(args.a), given_b(args.b);
-  check_operands(given_a, given_b);
-  const Fp8Operand a("a", args.a, args.scale_a, args.blocks_a), b("b", args.b, args.scale_b, args.blocks_b);
-  const int32_t result = check_result(args.out_dtype);
-  std::vector<int64_t> shape(given_a.sizes, given_a.sizes + given_a.dim);
-  shape.back() = given_b.size(1);
-  const std::optional<Tensor> bias = bias_of(args.bias, given_a, shape.back(), result);
-  std::optional<View> residual;
-  if (args.residual) {
-    residual.emplace(*args.residual);
-    require_same_device("residual", *residual, "a", given_a);
-    if (!std::ranges::equal(residual->shape(), shape) || residual->dtype != result)
-      bad_value("residual has shape " + shape_text(residual->shape()) + " and dtype " +
-                dtype_text(residual->dtype) + ", expected those of the result, " + shape_text(shape) +
-                " and " + dtype_text(result));
-  }
-
-  // Scales of rows of a and of columns of b are those of sums. Others belong to the numbers.
-  const bool of_sums = a.scales_are_lines(true) && b.scales_are_lines(false);
-  const DType type = of_sums ? DType::bf16 : DType::f32;
-  const Widened wide_a(a, type, !of_sums), wide_b(b, type, !of_sums);
-  ProductCall call{.a = wide_a.ref(), .b = wide_b.ref()};
-  call.choice = choice_of(args.level, args.kernel);
-  call.out_dtype = kFloat;
-  if (!of_sums) call.precision = Precision::ieee;
-  const Tensor sums(multiply(call));
-
-  const View s(sums);
-  const Tensor out = empty_contiguous(shape, result, given_a);
-  const View o(out);
-  with_context(given_a, [&](Context& context, Device device, int) {
-    const int64_t batch = s.dim == 3 ? s.size(3) : 1;
-    EpiloguePass pass;
-    pass.out_type = arithmetic_type("out", result), pass.m = s.size(2), pass.n = s.size(1);
-    pass.sums = matrix_of<ConstMatrix>(s, false), pass.out = matrix_of<Matrix>(o, false);
-    if (residual) pass.c = matrix_of<ConstMatrix>(*residual, false), pass.beta = 1.0;
-    pass.epilogue.activation = activation_of(args.activation);
-    if (bias) {
-      pass.epilogue.has_bias = true, pass.epilogue.bias = View(*bias).data;
-      pass.epilogue.bias_col_stride = 1;
-    }
-    if (pass.m == 0 || pass.n == 0) return;
-    const auto at = [](const void* data, int64_t elements, DType of) {
-      return static_cast<char*>(const_cast<void*>(data)) + elements * element_size(of);
-    };
-    for (int64_t i = 0; i < batch; ++i) {
-      EpiloguePass p = pass;
-      if (batch > 1) {
-        p.sums.data = at(pass.sums.data, i * s.stride(3), DType::f32);
-        p.out.data = at(pass.out.data, i * o.stride(3), pass.out_type);
-        if (residual) p.c.data = at(pass.c.data, i * residual->stride(3), pass.out_type);
-      }
-      if (of_sums) {
-        p.row_scales = line_of(a.scales_of(i), true);
-        p.column_scales = line_of(b.scales_of(i), false);
-      }
-      passes_of(device).epilogue(p, context);
-    }
-  });
-  return_tensor(stack, out);
+  check_operands(View(args.a), View(args.b));
+  return_tensor(stack, Scaled(args).multiply_all());
 }
 
 }  // namespace fastgemm::torch_ops

@@ -32,7 +32,7 @@ Symmetry symmetry_of(const ProductCall& call, const GemmProblem& p) {
                 shape_text(std::array{p.m, p.n / call.symmetry.parts}));
     return call.symmetry;
   }
-  const bool is_sum = (call.c && call.beta != 0.0) || p.epilogue.asked();
+  const bool is_sum = (call.c && call.beta != 0.0) || p.finishes();
   Symmetry found;
   found.known = !is_sum && p.m == p.n && may_look(call.choice) && is_own_transpose(call);
   return found;

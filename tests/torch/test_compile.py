@@ -81,8 +81,9 @@ def test_opcheck(index):
 def test_every_overload_has_a_sample():
     tested = {op.name() for op, _, _ in samples()}
     registered = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("fastgemm::")}
-    # _linear consists of other ops, so opcheck does not apply to it. tests/quantized checks the others.
-    quantized = ("quantized_linear", "_quantized_linear", "_dequantize")
+    # _linear consists of other ops, so opcheck does not apply to it. tests/quantized and tests/fp8 check the
+    # others.
+    quantized = ("quantized_linear", "_quantized_linear", "_dequantize", "scaled_mm", "quantize_fp8")
     others = {"fastgemm::_linear", *(f"fastgemm::{name}" for name in quantized)}
     assert tested == registered - others
 

@@ -1,5 +1,5 @@
-// Stores a tile: out = alpha * tile + beta * c, or with an epilogue activation(alpha * tile + bias) + beta *
-// c. Results are rounded once to the type of out.
+// Stores a tile: out = alpha * tile + beta * c, or with an epilogue activation(scales * alpha * tile + bias)
+// + beta * c. Results are rounded once to the type of out.
 #pragma once
 
 #include "cpu/gemm/activation.h"
@@ -17,11 +17,14 @@ struct OutputBlock {
   Activation activation = Activation::none;
   const Out* bias = nullptr;
   int64_t bias_rs = 0, bias_cs = 0;
+  LineScales row_scales = {}, column_scales = {};
 
   OutputBlock at(int64_t i, int64_t j) const {
     OutputBlock o = *this;
     if (c) o.c += i * c_rs + j * c_cs;
     if (bias) o.bias += i * bias_rs + j * bias_cs;
+    if (row_scales.data) o.row_scales.data += i * row_scales.stride;
+    if (column_scales.data) o.column_scales.data += j * column_scales.stride;
     o.out += i * ld + j;
     return o;
   }
@@ -37,27 +40,40 @@ OutputBlock<Out> output_of(const GemmProblem& p, int64_t batch) {
           p.c.col_stride,
           static_cast<Out*>(p.out.data) + batch * p.out.batch_stride,
           p.out.row_stride,
-          e.asked(),
+          e.asked() || p.scales.asked,
           e.activation,
           static_cast<const Out*>(e.bias),
           e.bias_row_stride,
-          e.bias_col_stride};
+          e.bias_col_stride,
+          p.scales.rows,
+          p.scales.columns};
 }
 
-// The same with bias and activation.
+// The same with scales, bias and activation.
 template <class Acc, class Out>
 void store_finished(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alpha, Acc beta,
                     const OutputBlock<Out>& o) {
   using V = Vector<Acc>;
   constexpr int N = kLanes<Acc>;
-  const bool vectors = (beta == Acc{0} || o.c_cs == 1) && (!o.bias || o.bias_cs == 1);
+  const bool scaled = o.row_scales.data || o.column_scales.data;
+  const bool vectors = (beta == Acc{0} || o.c_cs == 1) && (!o.bias || o.bias_cs == 1) &&
+                       (o.column_scales.stride == 0 || o.column_scales.stride == 1);
+  const LineScales &by_row = o.row_scales, &by_column = o.column_scales;
+  const bool column_vectors = by_column.stride == 1;
+  const Acc of_all = by_column.data && by_column.stride == 0 ? Acc(by_column.data[0]) : Acc(1);
   for (int i = 0; i < rows; ++i) {
+    const Acc of_row = by_row.data ? Acc(by_row.data[i * by_row.stride]) : Acc(1);
     const Acc* t = tile + i * tile_ld;
     const Out *bias = o.bias ? o.bias + i * o.bias_rs : nullptr, *c = o.c + (beta == Acc{0} ? 0 : i * o.c_rs);
     Out* out = o.out + i * o.ld;
     int j = 0;
     for (; vectors && j + N <= cols; j += N) {
       V v = load<V>(t + j) * alpha;
+      if (scaled) {
+        v *= of_row;
+        if constexpr (std::is_same_v<Acc, float>)
+          v *= column_vectors ? load<V>(by_column.data + j) : broadcast<V>(of_all);
+      }
       if (bias) v += load_widened(bias + j);
       v = activate_vector(o.activation, v);
       if (beta != Acc{0}) v += load_widened(c + j) * beta;
@@ -65,6 +81,7 @@ void store_finished(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc al
     }
     for (; j < cols; ++j) {
       Acc x = t[j] * alpha;
+      if (scaled) x *= of_row, x *= by_column.data ? Acc(by_column.data[j * by_column.stride]) : Acc(1);
       if (bias) x += widen(bias[j * o.bias_cs]);
       x = activate_one(o.activation, x);
       if (beta != Acc{0}) x += widen(c[j * o.c_cs]) * beta;

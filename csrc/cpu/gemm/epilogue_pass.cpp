@@ -23,10 +23,10 @@ void apply_to_row(const EpiloguePass& f, int64_t batch, int64_t row) {
   const Acc beta = static_cast<Acc>(f.beta);
   const bool whole = f.sums.col_stride == 1 && f.out.col_stride == 1 && (!e.bias || e.bias_col_stride == 1) &&
                      (f.beta == 0 || f.c.col_stride == 1);
-  const LineScales &by_row = f.row_scales, &by_column = f.column_scales;
-  const bool scaled = by_row.data || by_column.data, scales_lie = by_column.stride == 1;
-  const Acc of_row = by_row.data ? Acc(by_row.at(row)) : Acc(1);
-  const Acc of_all = by_column.data && !scales_lie ? Acc(by_column.at(0)) : Acc(1);
+  const LineScales &by_row = f.scales.rows, &by_column = f.scales.columns;
+  const bool scaled = f.scales.asked, scales_lie = by_column.stride == 1;
+  const Acc of_row = by_row.data ? Acc(by_row.data[row * by_row.stride]) : Acc(1);
+  const Acc of_all = by_column.data && !scales_lie ? Acc(by_column.data[0]) : Acc(1);
   int64_t j = 0;
   if (whole && (scales_lie || by_column.stride == 0)) {
     for (; j + N <= f.n; j += N) {
@@ -44,7 +44,7 @@ void apply_to_row(const EpiloguePass& f, int64_t batch, int64_t row) {
   }
   for (; j < f.n; ++j) {
     Acc x = widen(sums[j * f.sums.col_stride]);
-    if (scaled) x *= of_row, x *= by_column.data ? Acc(by_column.at(j)) : Acc(1);
+    if (scaled) x *= of_row, x *= by_column.data ? Acc(by_column.data[j * by_column.stride]) : Acc(1);
     if (e.bias) x += widen(bias[j * e.bias_col_stride]);
     x = activate_one(e.activation, x);
     if (f.beta != 0) x += beta * widen(c[j * f.c.col_stride]);

@@ -215,17 +215,22 @@ FASTGEMM_INLINE GemmProblem transposed(const GemmProblem& p) {
   t.out = {p.out.data, p.out.col_stride, p.out.row_stride, p.out.batch_stride};
   t.epilogue.bias_row_stride = p.epilogue.bias_col_stride;
   t.epilogue.bias_col_stride = p.epilogue.bias_row_stride;
+  t.scales.rows = p.scales.columns, t.scales.columns = p.scales.rows;
   return t;
 }
 
-// sums = activation(alpha * sums + bias) in one row of the result, or in one column.
+// sums = activation(scales * alpha * sums + bias) in one row of the result, or in one column.
 template <class Out, class Acc>
 void finish_sums(const GemmProblem& p, Acc* sums, int64_t row, Range columns, Acc alpha) {
   using V = Vector<Acc>;
   constexpr int N = kLanes<Acc>;
   const Epilogue& e = p.epilogue;
+  const LineScales &by_row = p.scales.rows, &by_column = p.scales.columns;
+  const Acc of_row = by_row.data ? Acc(by_row.data[row * by_row.stride]) : Acc(1);
   for (int64_t j = columns.begin; j < columns.end; ++j) {
     sums[j] *= alpha;
+    if (p.scales.asked)
+      sums[j] *= of_row, sums[j] *= by_column.data ? Acc(by_column.data[j * by_column.stride]) : Acc(1);
     if (e.bias)
       sums[j] += widen(static_cast<const Out*>(e.bias)[row * e.bias_row_stride + j * e.bias_col_stride]);
   }
@@ -271,6 +276,7 @@ bool run_few_rows(const GemmProblem& problem, Context& ctx, int threads) {
   const Acc alpha = scalar_of<Acc>(p.alpha), beta = scalar_of<Acc>(p.beta);
   const Out* c = static_cast<const Out*>(p.c.data);
   Out* out = static_cast<Out*>(p.out.data);
+  const bool finishes = p.epilogue.asked() || p.scales.asked;
   parallel(ctx, threads, [&](int64_t task) {
     const Range mine = part(p.n, 16, threads, task);
     for (int64_t i = 0; i < p.m; ++i)
@@ -279,10 +285,10 @@ bool run_few_rows(const GemmProblem& problem, Context& ctx, int threads) {
                   std::make_integer_sequence<int, kRowsAtOnce>{});
     for (int64_t i = 0; i < p.m; ++i) {
       if constexpr (!std::is_integral_v<Acc>) {
-        if (p.epilogue.asked()) finish_sums<Out>(p, y + i * ldy, i, mine, alpha);
+        if (finishes) finish_sums<Out>(p, y + i * ldy, i, mine, alpha);
       }
       for (int64_t j = mine.begin; j < mine.end; ++j) {
-        Acc v = p.epilogue.asked() ? y[i * ldy + j] : alpha * y[i * ldy + j];
+        Acc v = finishes ? y[i * ldy + j] : alpha * y[i * ldy + j];
         if (p.beta != 0) v += beta * widen(c[i * p.c.row_stride + j * p.c.col_stride]);
         out[i * p.out.row_stride + j * p.out.col_stride] = round_to<Out>(v);
       }

@@ -109,8 +109,7 @@ void quantize_matrix(const QuantizeFp8& g, Context& ctx, uint32_t* largest) {
   if (!g.is_given) {
     each([&](int64_t s, int64_t begin, int64_t end) { q.find(begin, end, largest + s * q.scale_cols); });
     for (int64_t s = 1; s < strips; ++s)
-      for (int64_t b = 0; b < q.scale_cols; ++b)
-        largest[b] = max(largest[b], largest[s * q.scale_cols + b]);
+      for (int64_t b = 0; b < q.scale_cols; ++b) largest[b] = max(largest[b], largest[s * q.scale_cols + b]);
     q.store_scales(0, largest);
   }
   each([&](int64_t, int64_t begin, int64_t end) { q.round(begin, end); });
@@ -145,8 +144,7 @@ void widen_fp8(const WidenFp8& g, Context& ctx) {
   g.code == Fp8::e4m3 ? widen_code<Fp8::e4m3>(g, ctx) : widen_code<Fp8::e5m2>(g, ctx);
 }
 void quantize_fp8(const QuantizeFp8& g, Context& ctx, uint32_t* largest) {
-  g.code == Fp8::e4m3 ? quantize_code<Fp8::e4m3>(g, ctx, largest)
-                      : quantize_code<Fp8::e5m2>(g, ctx, largest);
+  g.code == Fp8::e4m3 ? quantize_code<Fp8::e4m3>(g, ctx, largest) : quantize_code<Fp8::e5m2>(g, ctx, largest);
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA

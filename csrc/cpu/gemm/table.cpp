@@ -81,7 +81,7 @@ Kernel row(int level, std::string_view name, DTypeSet types, std::string_view ne
   k.gemm = gemm;
   k.predict_on_cpu = predict;
   k.unavailable = unavailable;
-  k.fuses = always;
+  k.fuses = always, k.scales = level > 1;
   if (types & kTimesWeights) k.codes = kNoCode | kAllCodes, k.rejects = not_in_plain_order;
   return k;
 }

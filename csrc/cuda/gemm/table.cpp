@@ -119,7 +119,7 @@ constexpr Kernel kRows[] = {
 std::span<const Kernel> cuda_gemm_kernels() { return kRows; }
 
 const Passes& cuda_passes() {
-  static constexpr Passes passes{FASTGEMM_LAUNCHER(double_rows), FASTGEMM_LAUNCHER(mirror),
+  static constexpr Passes passes{FASTGEMM_LAUNCHER(double_rows),       FASTGEMM_LAUNCHER(mirror),
                                  FASTGEMM_LAUNCHER(run_epilogue_pass), FASTGEMM_LAUNCHER(run_dequantize),
                                  FASTGEMM_LAUNCHER(run_widen_fp8),     FASTGEMM_LAUNCHER(run_quantize_fp8)};
   return passes;

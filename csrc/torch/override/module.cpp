@@ -32,11 +32,11 @@ void throw_value_error(const char* text) { C10_THROW_ERROR(ValueError, text); }
 
 PyObject* use_in_eager_mode(PyObject*, PyObject*) {
   return guarded([]() -> PyObject* {
+    set_framework_probe(&torch_computes);
     static std::once_flag once;
     std::call_once(once, [] {
       torch_ops::set_hooks(
           {.empty = &empty, .is_conjugated = &is_conjugated, .throw_value_error = &throw_value_error});
-      set_framework_probe(&torch_computes);
       end_calls_by_signals();
       const WarningsDisabled disabled;
       register_eager();
@@ -76,7 +76,8 @@ PyMethodDef methods[] = {
      "Calls a function with arguments while all torch function modes are disabled."},
     {"leave_alone", &leave_alone, METH_O, "From now on, modes of exactly this type do not see calls."},
     {"use_in_eager_mode", &use_in_eager_mode, METH_NOARGS,
-     "Registers C++ kernels of the ops for eager mode. Only the first call does."},
+     "Registers C++ kernels of the ops for eager mode. Only the first call does; each sets the probe of "
+     "flags."},
     {"take_over", &take_over, METH_NOARGS,
      "Registers kernels that replace torch's products. Only the first call does."},
     {"enter", &enter, METH_O, "Sets the capsule of this thread's innermost patch; None: there is none."},

@@ -105,9 +105,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = member; i < runs; i += TEAM) Run<T>(g, r, i).template store<code>(g, scale);
 }
 
-__device__ __forceinline__ Rectangle whole(const QuantizeFp8& g) {
-  return {0, 0, int(g.rows), int(g.cols)};
-}
+__device__ __forceinline__ Rectangle whole(const QuantizeFp8& g) { return {0, 0, int(g.rows), int(g.cols)}; }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)

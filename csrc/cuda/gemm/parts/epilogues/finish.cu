@@ -38,8 +38,9 @@ __global__ void __launch_bounds__(kColumns)
     for (int i = 0; i < kRows; ++i) {
       if (row + i >= f.m) continue;
       value[i] = widen(sums[(row + i) * f.sums.row_stride]);
-      if (f.row_scales.data) value[i] *= Acc(f.row_scales.at(row + i));
-      if (f.column_scales.data) value[i] *= Acc(f.column_scales.at(column));
+      const LineScales &by_row = f.scales.rows, &by_column = f.scales.columns;
+      if (by_row.data) value[i] *= Acc(by_row.data[(row + i) * by_row.stride]);
+      if (by_column.data) value[i] *= Acc(by_column.data[column * by_column.stride]);
       if (f.epilogue.bias)
         value[i] += g.read(f.epilogue.bias, (row + i) * f.epilogue.bias_row_stride + in_bias);
     }
