@@ -1,5 +1,5 @@
 // Matrices of 8-bit floating-point numbers on a CPU: read as wider numbers, and made (core/fp8.h). The loops
-// are plain; decode() and encode() have no branches, so the compiler makes vectors of them.
+// that make them are plain; encode() has no branches, so the compiler makes vectors of them.
 #include "core/fp8.h"
 
 #include "cpu/gemm/levels.h"
@@ -11,20 +11,29 @@ namespace {
 
 constexpr int64_t kTask = 1 << 16;  // numbers: tens of microseconds
 
+// fp8::decode() for as many codes as a vector has floats.
+template <Fp8 code>
+FASTGEMM_INLINE Vector<float> decode_vector(const uint8_t* codes) {
+  using F = fp8::Format<code>;
+  using Bits = Vector<uint32_t>;
+  const Bits bytes = load_extended<uint32_t>(codes), magnitude = bytes & 0x7fu, sign = (bytes & 0x80u) << 24;
+  Bits bits = (magnitude << (23 - F::kMantissa)) + (uint32_t(F::kRebias) << 23);
+  const Vector<float> small =
+      __builtin_convertvector((Vector<int32_t>)magnitude, Vector<float>) * F::kSmallest;
+  bits = magnitude < (1u << F::kMantissa) ? (Bits)small : bits;
+  if constexpr (F::kE4M3)
+    bits = magnitude == 0x7fu ? Bits{} + 0x7fc00000u : bits;
+  else
+    bits = magnitude >= 0x7cu ? bits + (uint32_t(F::kRebias) << 23) : bits;
+  return (Vector<float>)(bits | sign);
+}
+
 template <Fp8 code, class T>
 FASTGEMM_INLINE void widen_run(const uint8_t* codes, int64_t n, float scale, T* out) {
-  constexpr int64_t kRun = 64;
-  alignas(64) float numbers[kRun];
-  for (int64_t j = 0; j < n; j += kRun) {
-    const int64_t count = min(kRun, n - j);
-    if (count == kRun) {
-      for (int64_t i = 0; i < kRun; ++i) numbers[i] = fp8::decode<code>(codes[j + i]) * scale;
-      for (int64_t i = 0; i < kRun; i += kLanes<float>)
-        store_narrowed<T, float>(out + j + i, load<Vector<float>>(numbers + i));
-      continue;
-    }
-    for (int64_t i = 0; i < count; ++i) out[j + i] = round_to<T>(fp8::decode<code>(codes[j + i]) * scale);
-  }
+  constexpr int N = kLanes<float>;
+  int64_t j = 0;
+  for (; j + N <= n; j += N) store_narrowed<T, float>(out + j, decode_vector<code>(codes + j) * scale);
+  for (; j < n; ++j) out[j] = round_to<T>(fp8::decode<code>(codes[j]) * scale);
 }
 
 template <Fp8 code, class T>
