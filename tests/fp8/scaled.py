@@ -45,8 +45,8 @@ def dequantized(codes: Tensor, scale: Tensor, recipe: str) -> Tensor:
 def assert_near(result: Tensor, a: Tensor, b: Tensor, expected: Tensor | None = None) -> None:
     """Within a bound of float32 sums of K products, and one rounding; a and b in float64.
 
-    Each number may be rounded to float32 once, and a sum of K terms errs by at most K units of 2**-24 of the sum of
-    moduli, for any order.
+    Each number may be rounded to float32 once, and a sum of K terms errs by at most K units of 2**-24 of the sum
+    of moduli, for any order.
     """
     expected = a @ b if expected is None else expected
     moduli = a.abs() @ b.abs() + expected.abs()

@@ -23,7 +23,9 @@ def test_every_number_of_16_bits(code, simulated):
     for dtype in (BF16, F16):
         x = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype).reshape(256, 256)
         with simulated_launches(count=False) if simulated else torch.no_grad():
-            codes, _ = torch.ops.fastgemm.quantize_fp8(x, torch.ones(1, 1), block_rows=0, block_cols=0, dtype=code)
+            codes, _ = torch.ops.fastgemm.quantize_fp8(
+                x, torch.ones(1, 1), block_rows=0, block_cols=0, dtype=code
+            )
         wide = x.float()
         special = wide if code == E5M2 else torch.nan  # e4m3 has no infinity
         expected = torch.where(wide.isfinite(), wide.clamp(-LARGEST[code], LARGEST[code]), special).to(code)
@@ -54,7 +56,9 @@ def reference(x, recipe, code, e8m0):
 @pytest.mark.parametrize("recipe", NAMES)
 @pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
 def test_recipes(recipe, dtype, device):
-    for (m, k), code in zip([(1, 1), (3, 40), (150, 300), (129, 128), (300, 7)], [E4M3, E5M2] * 3, strict=False):
+    for (m, k), code in zip(
+        [(1, 1), (3, 40), (150, 300), (129, 128), (300, 7)], [E4M3, E5M2] * 3, strict=False
+    ):
         x = (torch.randn(m, k) * torch.randn(m, 1).exp()).to(dtype)
         x[: m // 3, : k // 2] = 0
         for scale_dtype in (F32, E8M0):
@@ -75,7 +79,9 @@ def test_on_the_simulator(recipe):
         with simulated_launches(count=False):
             codes, scales = fastgemm.quantize_fp8(x, recipe)
         expected = fastgemm.quantize_fp8(x, recipe)
-        assert torch.equal(bits(codes), bits(expected[0])) and torch.equal(scales.float(), expected[1].float())
+        assert torch.equal(bits(codes), bits(expected[0])) and torch.equal(
+            scales.float(), expected[1].float()
+        )
 
 
 def test_layouts_and_batches():
@@ -84,7 +90,9 @@ def test_layouts_and_batches():
         for recipe in NAMES:
             codes, scales = fastgemm.quantize_fp8(view, recipe)
             expected = fastgemm.quantize_fp8(view.contiguous(), recipe)
-            assert torch.equal(bits(codes), bits(expected[0])) and torch.equal(scales.float(), expected[1].float())
+            assert torch.equal(bits(codes), bits(expected[0])) and torch.equal(
+                scales.float(), expected[1].float()
+            )
     batch = torch.randn(2, 3, 130, 140)
     for recipe in NAMES:
         codes, scales = fastgemm.quantize_fp8(batch, recipe)

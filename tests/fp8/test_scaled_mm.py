@@ -14,7 +14,9 @@ from torch.library import opcheck
 SHAPES = [(1, 1, 1), (5, 7, 3), (33, 65, 129), (130, 40, 257), (17, 200, 128), (64, 16, 31)]
 
 
-def check(m, n, k, recipe_a, recipe_b, *, codes=(E4M3, E4M3), scales=(F32, F32), device="cpu", named=True, **options):
+def check(
+    m, n, k, recipe_a, recipe_b, *, codes=(E4M3, E4M3), scales=(F32, F32), device="cpu", named=True, **options
+):
     names = {"recipe_a": recipe_a, "recipe_b": recipe_b} if named else {}
     a, scale_a = operand(m, k, recipe_a, codes[0], scales[0])
     w, scale_b = operand(n, k, recipe_b, codes[1], scales[1])
@@ -116,7 +118,9 @@ def test_batches(device):
         ]
         residual = torch.randn(4, 6, 9)
         both = fastgemm.scaled_mm(
-            *(x.to(device) for x in (a, w.mT, scale_a, scale_b.mT)), out_dtype=F32, residual=residual.to(device)
+            *(x.to(device) for x in (a, w.mT, scale_a, scale_b.mT)),
+            out_dtype=F32,
+            residual=residual.to(device),
         )
         product_ = exact[0] @ exact[1].mT
         assert_near(both.cpu(), exact[0], exact[1].mT, expected=product_ + residual.double())
@@ -287,7 +291,8 @@ WRONG = [
 
 @pytest.mark.parametrize("change, error, text", WRONG, ids=lambda x: x if isinstance(x, str) else None)
 def test_errors(change, error, text):
-    given = {"a": random_codes(4, 20), "b": random_codes(20, 6), "scale_a": torch.ones(1), "scale_b": torch.ones(1)}
+    given = {"a": random_codes(4, 20), "b": random_codes(20, 6)}
+    given |= {"scale_a": torch.ones(1), "scale_b": torch.ones(1)}
     with pytest.raises(error, match=text) as raised:
         fastgemm.scaled_mm(**(given | change))
     assert str(raised.value).startswith("fastgemm.scaled_mm")

@@ -57,6 +57,17 @@ def quantized(a: Tensor) -> None:
     assert_type(nn.Parameter(again, requires_grad=False), nn.Parameter)
 
 
+def scaled(a: Tensor) -> None:
+    codes, scale = fastgemm.quantize_fp8(a, "row", scale_dtype=torch.float32)
+    assert_type(scale, Tensor)
+    fastgemm.scaled_mm(codes, codes.mT, scale, scale.mT, out_dtype=torch.float32, precision="promoted")
+
+
+def wrong_scaled(a: Tensor) -> None:
+    fastgemm.quantize_fp8(a, "column")  # type: ignore[arg-type]
+    fastgemm.scaled_mm(a, a, a)  # type: ignore[call-arg]
+
+
 def wrong_quantized(a: Tensor) -> None:
     fastgemm.quantize_weight(a, "int4", granularity="row")  # type: ignore[arg-type]
     fastgemm.quantize_weight(a)  # type: ignore[call-arg]

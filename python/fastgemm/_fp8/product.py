@@ -48,15 +48,15 @@ def scaled_mm(
     Every layout, size and alignment is taken, and every recipe on both sides. The shape of the scales tells which
     codes share one:
 
-    ============== =============================== ===============================
-    recipe         ``scale_a``                     ``scale_b``
-    ============== =============================== ===============================
-    ``"tensor"``   one number, any shape           one number
-    ``"row"``      ``(M, 1)``                      ``(1, N)``
-    ``"1x128"``    ``(M, ceil(K / 128))``          ``(ceil(K / 128), N)``
-    ``"128x128"``  ``(ceil(M / 128), ceil(K/128))`` ``(ceil(K/128), ceil(N / 128))``
-    ``"1x32"``     ``(M, ceil(K / 32))``           ``(ceil(K / 32), N)``
-    ============== =============================== ===============================
+    =============== ================================== ==================================
+    recipe          ``scale_a``                        ``scale_b``
+    =============== ================================== ==================================
+    ``"tensor"``    one number, any shape              one number
+    ``"row"``       ``(M, 1)``                         ``(1, N)``
+    ``"1x128"``     ``(M, ceil(K / 128))``             ``(ceil(K / 128), N)``
+    ``"128x128"``   ``(ceil(M / 128), ceil(K / 128))`` ``(ceil(K / 128), ceil(N / 128))``
+    ``"1x32"``      ``(M, ceil(K / 32))``              ``(ceil(K / 32), N)``
+    =============== ================================== ==================================
 
     Args:
         a: ``(..., M, K)``; ``torch.float8_e4m3fn`` or ``torch.float8_e5m2``. Any strides.
@@ -81,9 +81,9 @@ def scaled_mm(
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
 
     Returns:
-        ``(..., M, N)`` of ``out_dtype``; with ``out_scale="row"`` or ``"1x128"`` a pair, codes and scales. Scales of
-        rows and columns multiply the sums, first that of ``a``; those of blocks along K multiply the numbers. All of
-        it is float32 arithmetic, rounded once to the result. docs/fp8.md has the errors.
+        ``(..., M, N)`` of ``out_dtype``; with ``out_scale="row"`` or ``"1x128"`` a pair, codes and scales. Scales
+        of rows and columns multiply the sums, first that of ``a``; those of blocks along K multiply the numbers.
+        All of it is float32 arithmetic, rounded once to the result (docs/fp8.md).
 
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
@@ -102,7 +102,8 @@ def scaled_mm(
     tensors = a, b, scale_a, scale_b, bias, residual, out
     scale = out_scale if isinstance(out_scale, Tensor) else None
     if has_torch_function_variadic(*tensors, scale):
-        given = {"bias": bias, "out_dtype": out_dtype, "activation": activation, "residual": residual, "out": out}
+        given: dict[str, Any] = {"bias": bias, "out_dtype": out_dtype, "activation": activation}
+        given |= {"residual": residual, "out": out}
         given |= {"recipe_a": recipe_a, "recipe_b": recipe_b, "out_scale": out_scale, "level": level}
         given |= {"kernel": kernel, "precision": precision, "invariant": invariant or None}
         return overridden(scaled_mm, (*tensors, scale), a, b, scale_a, scale_b, **given)
@@ -113,7 +114,8 @@ def scaled_mm(
     _refuse_gradient(*tensors, scale)
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(
-            f"fastgemm.scaled_mm: unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None"
+            f"fastgemm.scaled_mm: unknown activation {activation!r}; accepted: "
+            f"{', '.join(ACTIVATIONS)} or None"
         )
     if precision is not None and precision not in PRECISIONS:
         raise ValueError(
@@ -137,8 +139,8 @@ def scaled_mm(
         return result
     if out.shape != result.shape or out.device != result.device:
         raise ValueError(
-            f"fastgemm.scaled_mm: out has shape {tuple(out.shape)} on {out.device}, expected {tuple(result.shape)} "
-            f"on {result.device}"
+            f"fastgemm.scaled_mm: out has shape {tuple(out.shape)} on {out.device}, expected "
+            f"{tuple(result.shape)} on {result.device}"
         )
     return out.copy_(result)
 
@@ -179,14 +181,20 @@ def _check_result(out_dtype: torch.dtype, out_scale: Any, out: Tensor | None) ->
             f"{'a tensor' if isinstance(out_scale, Tensor) else out_scale}"
         )
     is_scalar = isinstance(out_scale, Tensor) and out_scale.dtype == torch.float32 and out_scale.numel() == 1
-    if out_scale is not None and not is_scalar and (isinstance(out_scale, Tensor) or out_scale not in OUT_RECIPES):
+    if (
+        out_scale is not None
+        and not is_scalar
+        and (isinstance(out_scale, Tensor) or out_scale not in OUT_RECIPES)
+    ):
         raise ValueError(
             "fastgemm.scaled_mm: out_scale must be one float32 number in a tensor, 'row' or '1x128'"
         )
     if out is None:
         return
     if out_scale is not None and not is_scalar:
-        raise ValueError("fastgemm.scaled_mm: out takes no result with scales; they are returned beside codes")
+        raise ValueError(
+            "fastgemm.scaled_mm: out takes no result with scales; they are returned beside codes"
+        )
     if out.dtype != out_dtype:
         raise ValueError(f"fastgemm.scaled_mm: out has dtype {out.dtype}, expected {out_dtype}")
 
@@ -205,9 +213,7 @@ def _multiply(
     scale_b, blocks_b = scales_of("b", b, scale_b, recipes[1])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if k != b.shape[-2]:
-        raise ValueError(
-            f"fastgemm: inner sizes differ: a has shape {tuple(a.shape)}, b {tuple(b.shape)}"
-        )
+        raise ValueError(f"fastgemm: inner sizes differ: a has shape {tuple(a.shape)}, b {tuple(b.shape)}")
     try:
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except RuntimeError as error:
@@ -261,6 +267,10 @@ def _as_codes(result: Tensor, dtype: torch.dtype, scale: Any) -> Any:
     if not isinstance(scale, Tensor):
         return quantized(result, RECIPES[scale], dtype, e8m0=False)
     codes, _ = ops.quantize_fp8(
-        result.reshape(math.prod(result.shape[:-1]), result.shape[-1]), scale.reshape(1, 1), block_rows=0, block_cols=0, dtype=dtype
+        result.reshape(math.prod(result.shape[:-1]), result.shape[-1]),
+        scale.reshape(1, 1),
+        block_rows=0,
+        block_cols=0,
+        dtype=dtype,
     )
     return codes.reshape(result.shape)

@@ -25,15 +25,15 @@ def quantize_fp8(
     """Codes of 8 bits and scales, so that ``codes * scale`` is close to ``x``: the operands of
     :func:`scaled_mm`.
 
-    The scale of a block is ``max|x|`` divided by the largest code (448; 57344 for e5m2), and each number divided by
-    it is rounded to the nearest code, halves to even. An e8m0 scale is the next power of two, so that no number
+    The scale of a block is ``max|x|`` divided by the largest code (448; 57344 for e5m2), and each number divided
+    by it is rounded to the nearest code, halves to even. An e8m0 scale is the next power of two, so that no number
     exceeds the largest code. Blocks of zeros have the scale 0 (the smallest of e8m0). NaN or an infinity makes the
     scale of its block NaN, so that no result hides it. There is no gradient.
 
     Args:
         x: ``(..., M, K)``; float32, bfloat16 or float16. Any strides.
-        recipe: the numbers that share a scale: ``"tensor"``, all; ``"row"``; ``"1x128"`` and ``"1x32"``, as many of
-            a row; ``"128x128"``, such blocks of a matrix.
+        recipe: the numbers that share a scale: ``"tensor"``, all; ``"row"``; ``"1x128"`` and ``"1x32"``, as many
+            of a row; ``"128x128"``, such blocks of a matrix.
         dtype: of the codes: ``torch.float8_e4m3fn`` or ``torch.float8_e5m2``.
         scale_dtype: ``torch.float32`` or ``torch.float8_e8m0fnu``. None is e8m0 for ``"1x32"`` (mxfp8), else
             float32.
@@ -53,7 +53,7 @@ def quantize_fp8(
         (torch.float8_e4m3fn, torch.Size([4, 2]))
     """
     if has_torch_function_variadic(x):
-        return overridden(quantize_fp8, (x,), x, recipe, dtype=dtype, scale_dtype=scale_dtype)  # type: ignore[return-value]
+        return overridden(quantize_fp8, (x,), x, recipe, dtype=dtype, scale_dtype=scale_dtype)
     if not isinstance(x, Tensor):
         raise TypeError(f"fastgemm.quantize_fp8: x must be a torch.Tensor, got {type(x).__name__}")
     if x.dtype not in NUMBERS:
@@ -97,6 +97,8 @@ def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tupl
 
 def _stacked(parts: list[Tensor]) -> Tensor:
     """torch.stack, which has no kernel for types of 8 bits."""
-    return torch.stack([part.view(torch.uint8) for part in parts]).view(parts[0].dtype) if (
-        parts[0].element_size() == 1
-    ) else torch.stack(parts)
+    return (
+        torch.stack([part.view(torch.uint8) for part in parts]).view(parts[0].dtype)
+        if (parts[0].element_size() == 1)
+        else torch.stack(parts)
+    )

@@ -81,16 +81,14 @@ if _library:
         _library.leave_alone(_mode)
 
 
-def overridden(function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any) -> Any:
+def overridden(function: Callable[..., Any], tensors: tuple[Any, ...], *given: Any, **options: Any) -> Any:
     """Passes a call on to the ``__torch_function__`` of one of its tensors or of a mode."""
     options = {name: value for name, value in options.items() if value is not None}
     result = out_of_sight(function, tensors, *given, **options)
     return handle_torch_function(function, tensors, *given, **options) if result is NotImplemented else result
 
 
-def out_of_sight(
-    function: Callable[..., Tensor], tensors: tuple[Any, ...], *given: Any, **options: Any
-) -> Any:
+def out_of_sight(function: Callable[..., Any], tensors: tuple[Any, ...], *given: Any, **options: Any) -> Any:
     """Repeats a call if only modes that can be skipped would see it; otherwise returns NotImplemented."""
     if _library is None or is_dynamo_compiling() or _library.is_overridden(*tensors):
         return NotImplemented
