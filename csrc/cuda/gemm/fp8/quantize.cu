@@ -38,7 +38,7 @@ struct Run {
     row = r.row + run / across, column = r.column + first, count = min(kEach, r.cols - first);
     const T* const from = static_cast<const T*>(g.x) + row * g.row_stride + column;
     if (count == kEach && is_aligned(from, 16)) {
-      constexpr int kNumbers = min(kPer16Bytes<T>, kEach);
+      constexpr int kNumbers = kPer16Bytes<T> < kEach ? kPer16Bytes<T> : kEach;
       FASTGEMM_UNROLL
       for (int i = 0; i < kEach; i += kNumbers) {
         const auto numbers = load_vector<Vector16<T>>(from + i);
