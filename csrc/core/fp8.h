@@ -51,7 +51,7 @@ struct QuantizeFp8 {
   int64_t row_stride = 0;
   int64_t block_rows = 1, block_cols = 1;
   ScaleType scale = ScaleType::f32;
-  bool is_given = false;
+  bool scale_is_given = false;
   void *codes = nullptr, *scales = nullptr;
 
   FASTGEMM_ANYWHERE int64_t scale_rows() const { return packed::blocks(rows, block_rows); }
@@ -90,13 +90,13 @@ FASTGEMM_ANYWHERE float decode(uint32_t byte) {
   return packed::reinterpret_bits<float>(bits | sign);
 }
 
-// Infinity becomes that of e5m2, and NaN in e4m3.
+// Infinity stays infinity in e5m2 and becomes NaN in e4m3.
 template <Fp8 code>
 FASTGEMM_ANYWHERE uint32_t encode(float x) {
   using F = Format<code>;
   constexpr int kShift = 23 - F::kMantissa;
   constexpr uint32_t kInfinity = 0x7f800000u;
-  // Its last bit is that of a subnormal code, so adding it rounds to one.
+  // Its unit in the last place is the smallest code, so the addition rounds to a multiple of that.
   constexpr float kRounds = F::kSmallest * 0x1p23f;
   const uint32_t bits = bits_of_float(x), sign = bits >> 24 & 0x80u, given = bits & 0x7fffffffu;
   const uint32_t largest = bits_of_float(F::kLargest);

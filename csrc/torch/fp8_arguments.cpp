@@ -30,7 +30,7 @@ void check_blocks(const Blocks& b) {
 }
 
 Fp8Operand::Fp8Operand(const char* name, const Tensor& codes, const Tensor& scales, const Blocks& blocks)
-    : view_(codes), scale_view_(scales), code_(fp8_code(name, view_.dtype)), blocks_(blocks) {
+    : view_(codes), scale_view_(scales), code_(fp8_code(name, view_.dtype)), given_(blocks) {
   check_blocks(blocks);
   const std::string of_scale = std::string("scale_") + name;
   require_same_device(of_scale.c_str(), scale_view_, name, view_);
@@ -57,9 +57,8 @@ Fp8Operand::Fp8Operand(const char* name, const Tensor& codes, const Tensor& scal
 }
 
 bool Fp8Operand::scales_are_lines(bool of_rows) const {
-  if (scale_view_.dtype != kFloat || scale_view_.size(of_rows ? 1 : 2) != 1) return false;
-  const int64_t lines = scale_view_.size(of_rows ? 2 : 1);
-  return lines == 1 || lines == view_.size(of_rows ? 2 : 1);
+  const int64_t lines = of_rows ? given_.rows : given_.cols;
+  return scale_view_.dtype == kFloat && lines <= 1 && scale_view_.size(of_rows ? 1 : 2) == 1;
 }
 
 BlockScales Fp8Operand::scales_of(int64_t batch) const {

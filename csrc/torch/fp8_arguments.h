@@ -25,7 +25,8 @@ class [[gnu::visibility("hidden")]] Fp8Operand {  // as Tensor is
   const View& view() const { return view_; }
   // Whether columns are contiguous, and rows are not. codes_of() then returns the transposed matrix.
   bool lies_in_columns() const { return in_columns_; }
-  // Whether float32 scales belong to whole rows (columns), or to all.
+  // Whether float32 scales belong to whole rows (columns), or to all. This does not depend on the number of
+  // rows (columns).
   bool scales_are_lines(bool of_rows) const;
   BlockScales scales_of(int64_t batch) const;
   // Matrix `batch`, without a result.
@@ -39,7 +40,7 @@ class [[gnu::visibility("hidden")]] Fp8Operand {  // as Tensor is
   View matrix_;                 // view_, or the copy
   bool in_columns_ = false;
   Fp8 code_;
-  Blocks blocks_;
+  Blocks given_, blocks_;  // with 0 for a whole dimension; with its size
 };
 
 }  // namespace fastgemm::torch_ops

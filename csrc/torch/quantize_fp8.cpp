@@ -34,6 +34,8 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
   const View v(x);
   if (v.dim != 2) bad_value("x must have 2 dimensions, got shape " + shape_text(v.shape()));
   check_blocks(blocks);
+  if (std::max(v.size(1), v.size(2)) > int64_t{1} << 30)
+    bad_value("x may have up to 2^30 rows and columns, got shape " + shape_text(v.shape()));
   QuantizeFp8 g;
   g.type = type_of_numbers(v.dtype), g.code = fp8_code("the result", dtype.value_or(kFloat8E4M3));
   g.rows = v.size(2), g.cols = v.size(1);
@@ -52,7 +54,7 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
     if (w.dtype != kFloat || w.dim != 2 || w.size(1) != 1 || w.size(2) != 1 || rows || cols || e8m0)
       bad_value("a scale that is given is one float32, got " + dtype_text(w.dtype) + " of shape " +
                 shape_text(w.shape()));
-    g.is_given = true;
+    g.scale_is_given = true;
   }
   // An op must not return its argument, so a scale that is given is copied.
   const Tensor scales = empty_contiguous(std::array{scale_rows, scale_cols}, e8m0 ? kFloat8E8M0 : kFloat, v);

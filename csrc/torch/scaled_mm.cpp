@@ -15,6 +15,7 @@
 #include "torch/fp8_arguments.h"
 #include "torch/layer.h"
 #include "torch/ops.h"
+#include "torch/plans.h"
 #include "torch/scalar_types.h"
 
 namespace fastgemm::torch_ops {
@@ -129,8 +130,6 @@ void check_terms(const std::optional<Tensor>& bias, const std::optional<Tensor>&
               ", expected those of the result, " + shape_text(shape) + " and " + dtype_text(result));
 }
 
-bool runs_on_cpu(const View& x) { return x.device_type == aoti_torch_device_type_cpu() && !simulating(); }
-
 // Matrix i of a batch; a matrix itself.
 Tensor matrix_of_batch(const Tensor& x, int64_t i) {
   const View v(x);
@@ -146,12 +145,14 @@ class [[gnu::visibility("hidden")]] Scaled {
  public:
   explicit Scaled(const Arguments& args)
       : a_("a", args.a, args.scale_a, args.blocks_a), b_("b", args.b, args.scale_b, args.blocks_b) {
-    // Scales of rows of a and of columns of b are those of sums. Others belong to the numbers.
-    of_sums_ = a_.scales_are_lines(true) && b_.scales_are_lines(false);
+    choice_ = choice_of(args.level, args.kernel);
+    // Scales of rows of a and of columns of b are those of sums. Others belong to the numbers. torch would
+    // round sums of 16-bit numbers to 16 bits before they are scaled.
+    of_sums_ = a_.scales_are_lines(true) && b_.scales_are_lines(false) && choice_.kernel != kTorchRow;
     result_ = check_result(args.out_dtype);
     type_ = !of_sums_ ? DType::f32 : result_ == kHalf ? DType::f16 : DType::bf16;
     product_ = of_sums_ ? result_ : int32_t(kFloat);
-    choice_ = choice_of(args.level, args.kernel), codes_of_b_ = &args.b;
+    codes_of_b_ = &args.b;
     terms_.activation = activation_of(args.activation);
     shape_.assign(a_.view().sizes, a_.view().sizes + a_.view().dim);
     shape_.back() = b_.view().size(1);
@@ -162,8 +163,7 @@ class [[gnu::visibility("hidden")]] Scaled {
 
   Tensor multiply_all() {
     const Widened wide_a(a_, type_, !of_sums_);
-    const std::optional<PackedWeight> weight =
-        runs_on_cpu(a_.view()) ? b_.as_weight(!of_sums_) : std::nullopt;
+    const std::optional<PackedWeight> weight = takes_weights() ? b_.as_weight(!of_sums_) : std::nullopt;
     std::optional<Widened> wide_b;
     if (!weight) wide_b.emplace(b_, type_, !of_sums_);
     if (shape_.size() == 2)
@@ -177,6 +177,15 @@ class [[gnu::visibility("hidden")]] Scaled {
   }
 
  private:
+  // Whether rows of the CPU that the caller allows take packed weights of e4m3.
+  bool takes_weights() const {
+    if (a_.view().device_type != aoti_torch_device_type_cpu() || simulating()) return false;
+    if (choice_.kernel.empty()) return true;
+    const PackedWeight weight{.code = Code::e4m3};
+    return std::ranges::any_of(kernels_for(Device::cpu), [&](const Kernel& k) {
+      return k.op == Op::gemm && k.name == choice_.kernel && k.takes(weight);
+    });
+  }
   // Into `out`, or a new tensor.
   Tensor multiply_matrix(int64_t i, const Tensor& wide_a, const std::optional<Widened>& wide_b,
                          const std::optional<PackedWeight>& weight, const Tensor* out) const {

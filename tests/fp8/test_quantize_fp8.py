@@ -123,6 +123,17 @@ def test_special_numbers(value):
         assert got[~good].isnan().all() and got[good].isfinite().all()
 
 
+def test_blocks_of_many_rows():
+    """By the op: blocks of rows that are neither few nor all."""
+    x = torch.randn(1000, 200)
+    codes, scales = torch.ops.fastgemm.quantize_fp8(x, block_rows=300, block_cols=0)
+    assert scales.shape == (4, 1)
+    for i in range(4):
+        part = x[300 * i : 300 * (i + 1)]
+        assert scales[i, 0] == part.abs().max() / 448
+        assert torch.equal(bits(codes[300 * i : 300 * (i + 1)]), bits((part / scales[i]).to(E4M3)))
+
+
 def test_zeros_and_small_numbers():
     codes, scales = fastgemm.quantize_fp8(torch.zeros(3, 130), "1x128")
     assert not scales.any() and not codes.float().any()

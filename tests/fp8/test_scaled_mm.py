@@ -8,7 +8,20 @@ import fastgemm
 import pytest
 import torch
 from reference import every_device, needs_simulator, simulated_launches
-from scaled import BF16, E4M3, E5M2, E8M0, F16, F32, NAMES, assert_near, dequantized, operand, random_codes
+from scaled import (
+    BF16,
+    E4M3,
+    E5M2,
+    E8M0,
+    F16,
+    F32,
+    NAMES,
+    assert_near,
+    dequantized,
+    operand,
+    random_codes,
+    random_scales,
+)
 from torch.library import opcheck
 
 SHAPES = [(1, 1, 1), (5, 7, 3), (33, 65, 129), (130, 40, 257), (17, 200, 128), (64, 16, 31)]
@@ -57,7 +70,7 @@ def test_levels(level, device):
 
 
 @every_device
-@pytest.mark.parametrize("recipe", ["row", "128x128"])
+@pytest.mark.parametrize("recipe", ["row", "128x128", "1x128", "1x32"])
 def test_layouts(recipe, device):
     """NN, NT, TN, TT; offsets of a byte; rows that are apart, broadcast, and without a unit stride."""
     m, n, k = 35, 50, 150
@@ -71,7 +84,7 @@ def test_layouts(recipe, device):
         apart = torch.zeros(x.shape[0], 2 * x.shape[1], dtype=torch.uint8)
         apart[:, ::2] = byte
         yield x
-        yield byte.T.contiguous().view(x.dtype).T
+        yield columns_of(x)
         yield wide.view(x.dtype)[:, 1:-2]
         yield apart.view(x.dtype)[:, ::2]
 
@@ -104,6 +117,10 @@ def test_epilogues(device):
         assert_near(result.cpu(), *exact, expected=expected)
     narrow = fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT, out_dtype=F32, bias=bias.to(BF16))
     assert_near(narrow, *exact, expected=exact[0] @ exact[1] + bias.to(BF16).double())
+
+
+def columns_of(x):
+    return x.view(torch.uint8).T.contiguous().view(x.dtype).T
 
 
 @every_device
@@ -171,12 +188,15 @@ def test_out():
     assert torch.equal(out, fastgemm.scaled_mm(*given))
 
 
+@pytest.mark.parametrize("rows", [6, 70])
+@pytest.mark.parametrize("code", [E4M3, E5M2], ids=str)
 @pytest.mark.parametrize("recipe", ["row", "1x128"])
-def test_special_numbers(recipe):
+def test_special_numbers(recipe, code, rows):
     """NaN, infinity and zero among codes and scales reach their rows and columns, and no others."""
-    a, scale_a = operand(6, 200, recipe, E5M2)
-    w, scale_b = operand(8, 200, recipe, E5M2)
+    a, scale_a = operand(rows, 200, recipe, code)
+    w, scale_b = operand(80, 200, recipe, code)
     a[1, 3], a[2, 150] = float("nan"), float("inf")
+    w[6, 9] = float("nan")
     scale_a[3, -1], scale_a[4, 0] = float("inf"), 0.0
     w[5, 7] = float("-inf")
     result = fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT, out_dtype=F32)
@@ -187,7 +207,9 @@ def test_special_numbers(recipe):
     assert torch.equal(result.isnan(), expected.isnan())
     assert torch.equal(result.isinf(), expected.isinf())
     finite = expected.isfinite()
-    torch.testing.assert_close(result[finite], expected[finite], rtol=1e-3, atol=1e-2)
+    numbers = dequantized(a, scale_a, recipe), dequantized(w, scale_b, recipe).mT
+    moduli = numbers[0].abs().nan_to_num(0, 0) @ numbers[1].abs().nan_to_num(0, 0)
+    assert ((result - expected).abs()[finite] <= 2**-15 * moduli[finite]).all()
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 7), (5, 0, 7), (5, 7, 0), (0, 0, 0)], ids=str)
@@ -200,11 +222,13 @@ def test_empty(shape, recipe):
 
 
 def test_rows_do_not_depend_on_others():
-    for recipe in ("row", "1x128"):
-        (a, scale_a), (w, scale_b) = operand(70, 300, recipe), operand(40, 300, recipe)
+    for recipe, k in (("row", 300), ("1x128", 300), ("128x128", 100), ("tensor", 300)):
+        (a, scale_a), (w, scale_b) = operand(170, k, recipe), operand(40, k, recipe)
         whole = fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT, invariant=True)
-        for i in (0, 33, 69):
-            one = fastgemm.scaled_mm(a[i : i + 1], w.mT, scale_a[i : i + 1], scale_b.mT, invariant=True)
+        for i in (0, 33, 127):
+            of_row = scale_a[i : i + 1] if scale_a.shape[0] == 170 else scale_a[:1]
+            given = a[i : i + 1], w.mT, of_row, scale_b.mT
+            one = fastgemm.scaled_mm(*given, recipe_a=recipe, recipe_b=recipe, invariant=True)
             assert torch.equal(one[0], whole[i])
 
 
@@ -219,16 +243,35 @@ def test_on_the_simulator(level):
 @needs_simulator
 def test_layouts_on_the_simulator():
     """Codes and results at every alignment."""
-    for shift, recipe in product((0, 1, 3), ("row", "1x128")):
-        a, scale_a = operand(5, 150 + shift, recipe)
-        w, scale_b = operand(150 + shift, 9, "tensor")
-        a, w = a[:, shift:], w[shift:]
-        scale_a = scale_a[:, : -(-150 // 128)]
-        with simulated_launches(count=False):
-            result = fastgemm.scaled_mm(
-                a, w, scale_a, scale_b.reshape(()), out_dtype=F32, recipe_a=recipe, recipe_b="tensor"
-            )
-        assert_near(result, dequantized(a, scale_a, recipe), w.double() * scale_b.double())
+    for shift, recipe in product((0, 1, 3), ("row", "1x128", "1x32", "128x128")):
+        wide, scale_a = random_codes(5, 150 + shift)[:, shift:], random_scales(5, 150, recipe)
+        w, scale_b = operand(20, 150, recipe)
+        exact = dequantized(wide, scale_a, recipe), dequantized(w, scale_b, recipe).mT
+        for a, b in product((wide, columns_of(wide)), (w.mT, columns_of(w).mT)):
+            with simulated_launches(count=False):
+                result = fastgemm.scaled_mm(a, b, scale_a, scale_b.mT, out_dtype=F32)
+            assert_near(result, *exact)
+
+
+def test_the_scale_of_a_row_comes_first():
+    """Of a row that would overflow without it, also where a product is computed as its transpose."""
+    a, w = torch.full((64, 64), 16.0).to(E4M3), torch.full((4, 64), 16.0).to(E4M3)
+    scales = torch.full((64, 1), 1e-30), torch.full((1, 4), 1e36)
+    for kernel in (None, "naive", "blocked", "pipelined", "microkernel"):
+        for b in (w.mT, columns_of(w).mT):
+            result = fastgemm.scaled_mm(a, b, *scales, out_dtype=F32, kernel=kernel)
+            torch.testing.assert_close(result, torch.full((64, 4), 64 * 256 * 1e6))
+
+
+def test_torchs_product_is_not_rounded_twice():
+    for recipe in ("row", "tensor"):
+        check(30, 40, 64, recipe, recipe, kernel="torch", out_dtype=BF16)
+    a, w = torch.full((3, 64), 400.0).to(E4M3), torch.full((5, 64), 400.0).to(E4M3)
+    for b in (w.mT, columns_of(w).mT):
+        result = fastgemm.scaled_mm(
+            a, b, torch.tensor(1e-4), torch.tensor(1.0), kernel="torch", out_dtype=F16
+        )
+        assert result.isfinite().all()
 
 
 def test_opcheck():
@@ -254,6 +297,11 @@ def test_compile_and_export():
     expected = Layer()(*given)
     torch._dynamo.reset()
     assert torch.equal(torch.compile(Layer(), fullgraph=True)(*given), expected)
+    dynamic = torch.compile(fastgemm.scaled_mm, fullgraph=True, dynamic=True)
+    for recipe in NAMES:
+        (a, scale_a), (b, scale_b) = operand(6, 140, recipe), operand(9, 140, recipe)
+        operands = a, b.mT, scale_a, scale_b.mT
+        assert torch.equal(dynamic(*operands, level=5), fastgemm.scaled_mm(*operands, level=5))
     assert torch.equal(torch.export.export(Layer(), given).module()(*given), expected)
     meta = Layer()(*(x.to("meta") for x in given))
     assert meta.shape == expected.shape and meta.dtype == expected.dtype

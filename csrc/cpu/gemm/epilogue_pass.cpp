@@ -24,17 +24,17 @@ void apply_to_row(const EpiloguePass& f, int64_t batch, int64_t row) {
   const bool whole = f.sums.col_stride == 1 && f.out.col_stride == 1 && (!e.bias || e.bias_col_stride == 1) &&
                      (f.beta == 0 || f.c.col_stride == 1);
   const LineScales &by_row = f.scales.rows, &by_column = f.scales.columns;
-  const bool scaled = f.scales.asked, scales_lie = by_column.stride == 1;
+  const bool scaled = f.scales.asked, contiguous = by_column.stride == 1;
   const Acc of_row = by_row.data ? Acc(by_row.data[row * by_row.stride]) : Acc(1);
-  const Acc of_all = by_column.data && !scales_lie ? Acc(by_column.data[0]) : Acc(1);
+  const Acc of_all = by_column.data && !contiguous ? Acc(by_column.data[0]) : Acc(1);
   int64_t j = 0;
-  if (whole && (scales_lie || by_column.stride == 0)) {
+  if (whole && (contiguous || by_column.stride == 0)) {
     for (; j + N <= f.n; j += N) {
       V x = load_widened(sums + j);
       if (scaled) {
         x *= of_row;
         if constexpr (std::is_same_v<Acc, float>)
-          x *= scales_lie ? load<V>(by_column.data + j) : broadcast<V>(of_all);
+          x *= contiguous ? load<V>(by_column.data + j) : broadcast<V>(of_all);
       }
       if (e.bias) x += load_widened(bias + j);
       x = activate_vector(e.activation, x);

@@ -219,18 +219,21 @@ FASTGEMM_INLINE GemmProblem transposed(const GemmProblem& p) {
   return t;
 }
 
-// sums = activation(scales * alpha * sums + bias) in one row of the result, or in one column.
+// sums = activation(scales * alpha * sums + bias) in one row of the result, or, if `turned`, in one column.
+// The scale of the result's row comes first.
 template <class Out, class Acc>
-void finish_sums(const GemmProblem& p, Acc* sums, int64_t row, Range columns, Acc alpha) {
+void finish_sums(const GemmProblem& p, Acc* sums, int64_t row, Range columns, Acc alpha, bool turned) {
   using V = Vector<Acc>;
   constexpr int N = kLanes<Acc>;
   const Epilogue& e = p.epilogue;
   const LineScales &by_row = p.scales.rows, &by_column = p.scales.columns;
-  const Acc of_row = by_row.data ? Acc(by_row.data[row * by_row.stride]) : Acc(1);
+  const Acc line = by_row.data ? Acc(by_row.data[row * by_row.stride]) : Acc(1);
   for (int64_t j = columns.begin; j < columns.end; ++j) {
     sums[j] *= alpha;
-    if (p.scales.asked)
-      sums[j] *= of_row, sums[j] *= by_column.data ? Acc(by_column.data[j * by_column.stride]) : Acc(1);
+    if (p.scales.asked) {
+      const Acc own = by_column.data ? Acc(by_column.data[j * by_column.stride]) : Acc(1);
+      sums[j] = turned ? sums[j] * own * line : sums[j] * line * own;
+    }
     if (e.bias)
       sums[j] += widen(static_cast<const Out*>(e.bias)[row * e.bias_row_stride + j * e.bias_col_stride]);
   }
@@ -249,7 +252,8 @@ template <class T, class Out>
 bool run_few_rows(const GemmProblem& problem, Context& ctx, int threads) {
   using Acc = Accumulator<T>;
   GemmProblem p = problem;
-  if (!has_few_rows<T>(p)) p = transposed(p);
+  const bool turned = !has_few_rows<T>(p);
+  if (turned) p = transposed(p);
   if (threads == 1) {
     const int64_t worth = min(p.n * p.k * int64_t{sizeof(T)} / kStreamWorthAFork, p.n / 32);
     threads = static_cast<int>(max<int64_t>(1, min<int64_t>(threads_of(ctx), worth)));
@@ -285,7 +289,7 @@ bool run_few_rows(const GemmProblem& problem, Context& ctx, int threads) {
                   std::make_integer_sequence<int, kRowsAtOnce>{});
     for (int64_t i = 0; i < p.m; ++i) {
       if constexpr (!std::is_integral_v<Acc>) {
-        if (finishes) finish_sums<Out>(p, y + i * ldy, i, mine, alpha);
+        if (finishes) finish_sums<Out>(p, y + i * ldy, i, mine, alpha, turned);
       }
       for (int64_t j = mine.begin; j < mine.end; ++j) {
         Acc v = finishes ? y[i * ldy + j] : alpha * y[i * ldy + j];

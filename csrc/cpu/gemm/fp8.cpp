@@ -104,24 +104,30 @@ void quantize_matrix(const QuantizeFp8& g, Context& ctx, uint32_t* largest) {
       for (int64_t i = task * rows; i < min(g.rows, (task + 1) * rows); i += g.block_rows) {
         const int64_t end = min(g.rows, i + g.block_rows);
         uint32_t* const found = largest + i / g.block_rows * q.scale_cols;
-        if (!g.is_given) q.find(i, end, found), q.store_scales(i / g.block_rows, found);
+        if (!g.scale_is_given) q.find(i, end, found), q.store_scales(i / g.block_rows, found);
         q.round(i, end);
       }
     });
     return;
   }
-  // One block has all rows, as that of a whole tensor.
-  const int64_t strips = ceil_div(g.rows, strip);
-  const auto each = [&](auto&& body) {
-    parallel(ctx, strips, [&](int64_t s) { body(s, s * strip, min(g.rows, (s + 1) * strip)); });
-  };
-  if (!g.is_given) {
-    each([&](int64_t s, int64_t begin, int64_t end) { q.find(begin, end, largest + s * q.scale_cols); });
-    for (int64_t s = 1; s < strips; ++s)
-      for (int64_t b = 0; b < q.scale_cols; ++b) largest[b] = max(largest[b], largest[s * q.scale_cols + b]);
-    q.store_scales(0, largest);
+  // A block has many rows, as that of a whole tensor.
+  for (int64_t first = 0; first < g.rows; first += g.block_rows) {
+    const int64_t last = min(g.rows, first + g.block_rows), strips = ceil_div(last - first, strip);
+    const auto each = [&](auto&& body) {
+      parallel(ctx, strips, [&](int64_t s) {
+        const int64_t begin = first + s * strip;
+        body(largest + s * q.scale_cols, begin, min(last, begin + strip));
+      });
+    };
+    if (!g.scale_is_given) {
+      for (int64_t i = 0; i < strips * q.scale_cols; ++i) largest[i] = 0;
+      each([&](uint32_t* found, int64_t begin, int64_t end) { q.find(begin, end, found); });
+      for (int64_t i = q.scale_cols; i < strips * q.scale_cols; ++i)
+        largest[i % q.scale_cols] = max(largest[i % q.scale_cols], largest[i]);
+      q.store_scales(first / g.block_rows, largest);
+    }
+    each([&](uint32_t*, int64_t begin, int64_t end) { q.round(begin, end); });
   }
-  each([&](int64_t, int64_t begin, int64_t end) { q.round(begin, end); });
 }
 
 template <Fp8 code>

@@ -30,7 +30,7 @@ void multiply_tiny(const GemmProblem& p, Range batch) {
 template <class T, class Out>
 bool run_tiny(const GemmProblem& p, Context& ctx) {
   constexpr int64_t kMost = 128;  // multiply-adds
-  const bool plain = p.alpha == 1 && p.beta == 0 && !p.epilogue.asked() && !p.scales.asked;
+  const bool plain = p.alpha == 1 && p.beta == 0 && !p.epilogue.asked();
   if (kIsComplex<T> || !plain || p.batch == 1 || p.invariant || p.m * p.n * p.k > kMost) return false;
   if constexpr (!kIsComplex<T>) {
     using Kernel = void (*)(const GemmProblem&, Range);

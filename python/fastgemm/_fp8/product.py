@@ -15,7 +15,7 @@ from .._ops.linear import ACTIVATIONS
 from .._typing import Activation
 from ..table import invariant_choice
 from .quantize import quantized
-from .recipes import CODES, RECIPES, Blocks, Recipe, scales_of
+from .recipes import CODES, RECIPES, Recipe, scales_of
 
 WIDE = (torch.bfloat16, torch.float16, torch.float32)
 PRECISIONS = ("promoted", "fast")
@@ -71,9 +71,9 @@ def scaled_mm(
         out: tensor that receives the result; it must have its exact shape, dtype and device.
         recipe_a: names the recipe instead of the shape, also as torch's ``ScalingType``.
         recipe_b: likewise.
-        out_scale: for an ``out_dtype`` of 8 bits: a float32 scalar, by which the result is divided before it is
-            rounded; larger numbers become the largest code. Or ``"row"`` or ``"1x128"``: as :func:`quantize_fp8`
-            rounds the float32 result, and its scales are returned, too.
+        out_scale: for an ``out_dtype`` of 8 bits: a positive float32 scalar, by which the result is divided before
+            it is rounded; larger numbers become the largest code. Or ``"row"`` or ``"1x128"``: as
+            :func:`quantize_fp8` rounds the float32 result, and its scales are returned, too.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
         precision: ``None`` and ``"promoted"``: sums are those of float32. ``"fast"`` allows shorter sums of the
@@ -81,9 +81,9 @@ def scaled_mm(
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
 
     Returns:
-        ``(..., M, N)`` of ``out_dtype``; with ``out_scale="row"`` or ``"1x128"`` a pair, codes and scales. Scales
-        of rows and columns multiply the sums, first that of ``a``; those of blocks along K multiply the numbers.
-        All of it is float32 arithmetic, rounded once to the result (docs/fp8.md).
+        ``(..., M, N)`` of ``out_dtype``; with ``out_scale="row"`` or ``"1x128"`` a pair, codes and scales. float32
+        scales of rows and columns multiply the sums, first that of ``a``; if there are others, each multiplies its
+        codes. All of it is float32 arithmetic, rounded once to the result (docs/fp8.md).
 
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
@@ -209,6 +209,7 @@ def _multiply(
     recipes: tuple[object, object],
     options: dict[str, Any],
 ) -> Tensor:
+    given = scale_a
     scale_a, blocks_a = scales_of("a", a, scale_a, recipes[0])
     scale_b, blocks_b = scales_of("b", b, scale_b, recipes[1])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
@@ -223,10 +224,10 @@ def _multiply(
     shape = (*lead, m, n)
     if residual is not None and tuple(residual.shape) != shape:
         raise ValueError(f"fastgemm: residual has shape {tuple(residual.shape)}, expected {shape}")
-    is_one = blocks_a.lines == 1 or (blocks_a == RECIPES["tensor"] and scale_a.numel() == 1)
-    if b.dim() == 2 and is_one:  # the rows of all matrices are those of one
+    one_scale = blocks_a == RECIPES["tensor"] and given.numel() == 1
+    if b.dim() == 2 and (blocks_a.lines == 1 or one_scale):  # the rows of all matrices are those of one
         a = a.reshape(math.prod(a.shape[:-1]), k)
-        scale_a = scale_a.reshape(a.shape[0] if blocks_a.lines else 1, scale_a.shape[-1])
+        scale_a = given.reshape(1, 1) if one_scale else scale_a.reshape(a.shape[0], scale_a.shape[-1])
     elif lead:
         count = math.prod(lead)
         a, b, scale_a, scale_b = (
@@ -234,33 +235,15 @@ def _multiply(
         )
     if residual is not None:
         residual = residual.reshape(*a.shape[:-1], n)
-    return _op(a, b, scale_a, scale_b, bias, residual, blocks_a, blocks_b, options).reshape(shape)
-
-
-def _op(
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    blocks_a: Blocks,
-    blocks_b: Blocks,
-    options: dict[str, Any],
-) -> Tensor:
-    return ops.scaled_mm(
-        a,
-        b,
-        scale_a,
-        scale_b,
-        bias,
-        residual,
+    result = ops.scaled_mm(
+        *(a, b, scale_a, scale_b, bias, residual),
         block_m=blocks_a.lines,
         block_k_of_a=blocks_a.along_k,
         block_k_of_b=blocks_b.along_k,
         block_n=blocks_b.lines,
         **options,
     )
+    return result.reshape(shape)
 
 
 def _as_codes(result: Tensor, dtype: torch.dtype, scale: Any) -> Any:

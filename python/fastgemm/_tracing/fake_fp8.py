@@ -59,10 +59,30 @@ def scaled_mm(
     )
     result = a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=out_dtype)
     _check_terms(result, bias, residual)
-    lines = {scale_a.shape[-1] == 1, scale_b.shape[-2] == 1, scale_a.dtype == scale_b.dtype == torch.float32}
-    type_of_product = torch.bfloat16 if lines == {True} else torch.float32
-    check_choice("gemm", a.device, type_of_product, level, impl)
+    if level is not None or impl is not None:
+        _check_choice(a, (block_m, block_k_of_a), (block_n, block_k_of_b), out_dtype, level, impl)
     return result
+
+
+def _check_choice(
+    a: Tensor,
+    of_a: tuple[int, int],
+    of_b: tuple[int, int],
+    out_dtype: torch.dtype,
+    level: int | None,
+    impl: str | None,
+) -> None:
+    """Whether there is such a row for any type that the product may have: this depends on strides, too."""
+    by_lines = all(lines <= 1 and along_k == 0 for lines, along_k in (of_a, of_b))
+    narrow = torch.float16 if out_dtype == torch.float16 else torch.bfloat16
+    errors = []
+    for dtype in (narrow, torch.float32) if by_lines else (torch.float32,):
+        for code in ("none", "e4m3"):
+            try:
+                return check_choice("gemm", a.device, dtype, level, impl, code=code)
+            except (RuntimeError, ValueError) as error:
+                errors.append(error)
+    raise errors[0]
 
 
 def _check_terms(result: Tensor, bias: Tensor | None, residual: Tensor | None) -> None:

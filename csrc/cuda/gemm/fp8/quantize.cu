@@ -124,7 +124,7 @@ template <Fp8 code, class T>
 __global__ void __launch_bounds__(kThreads)
     quantize_tensor_kernel(const __grid_constant__ QuantizeFp8 g, const uint32_t* partials, int count) {
   float scale = 0.0f;
-  if (g.is_given) {
+  if (g.scale_is_given) {
     scale = packed::scale_at(g.scale, g.scales, 0);
   } else {
     uint32_t bits = 0;
@@ -144,7 +144,7 @@ void quantize_tensor(const QuantizeFp8& g, Context& context) {
   const int blocks = int(std::min<int64_t>(ceil_div(runs, kThreads), kMostPartials));
   const LaunchShape shape{dim3(unsigned(blocks)), dim3(kThreads)};
   uint32_t* partials = nullptr;
-  if (!g.is_given) {
+  if (!g.scale_is_given) {
     partials = static_cast<uint32_t*>(context.allocate(size_t(blocks) * sizeof(uint32_t)));
     launch<largest_kernel<T>>("largest", shape, context)(g, partials);
   }

@@ -1,5 +1,5 @@
 // Codes of 8-bit floating-point numbers as wider numbers, times their scales (core/fp8.h). A thread reads 16
-// codes of a row, which share a scale, and writes 16 numbers.
+// codes of a row and writes 16 numbers. They share a scale unless blocks have other widths.
 #include "core/fp8.h"
 #include "core/min_max.h"
 #include "cuda/device/launch.cuh"
@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(kThreads) widen_kernel(const __grid_constant__
   for (int64_t row = blockIdx.y; row < g.rows; row += gridDim.y) {
     const auto* const codes = static_cast<const uint8_t*>(g.codes) + row * g.row_stride + column;
     T* const out = static_cast<T*>(g.out) + row * g.out_row_stride + column;
-    const float scale = g.scales.at(row, column);
+    const bool share = g.scales.block_cols % kEach == 0 || g.scales.col_stride == 0;
+    float scale = g.scales.at(row, column);
     Unit bytes{};
     if (whole && is_aligned(codes, 16)) {
       bytes = load_vector<Unit>(codes);
@@ -31,9 +32,11 @@ __global__ void __launch_bounds__(kThreads) widen_kernel(const __grid_constant__
     }
     Vector16<T> numbers[kEach / kNumbers];
     FASTGEMM_UNROLL
-    for (int i = 0; i < kEach; ++i)
+    for (int i = 0; i < kEach; ++i) {
+      if (!share && column + i < g.cols) scale = g.scales.at(row, column + i);
       numbers[i / kNumbers][i % kNumbers] =
           round_to<T>(fp8::decode<code>(bytes[i / 4] >> (i % 4 * 8) & 255) * scale);
+    }
     if (whole && is_aligned(out, 16)) {
       FASTGEMM_UNROLL
       for (int i = 0; i < kEach / kNumbers; ++i) store_vector_whole(out + i * kNumbers, numbers[i]);
