@@ -4,6 +4,7 @@ measurements are bounded."""
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 import warnings
@@ -238,9 +239,13 @@ def test_ctrl_c_waits_until_the_product_is_done(monkeypatch):
 
     monkeypatch.setattr(first_calls, "_measure", interrupted)
     a, b = operands()
-    with fastgemm.patch(tune=True) as routed, pytest.raises(KeyboardInterrupt):
-        a @ b
-        time.sleep(5)  # Python runs the handler here at the latest
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        with fastgemm.patch(tune=True) as routed, pytest.raises(KeyboardInterrupt):
+            a @ b
+            time.sleep(5)  # Python runs the handler here at the latest
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert routed.total == 1
     assert not any(lock.locked() for lock in first_calls._locks.values())
 
