@@ -14,6 +14,12 @@ namespace fastgemm {
 // e4m3 has no infinity; its one NaN is 0x7f. e5m2 is the upper byte of float16.
 enum class Fp8 : uint8_t { e4m3, e5m2 };
 
+// Calls body.operator()<code>().
+template <class Body>
+void with_code(Fp8 code, Body&& body) {
+  code == Fp8::e4m3 ? body.template operator()<Fp8::e4m3>() : body.template operator()<Fp8::e5m2>();
+}
+
 struct BlockScales {
   ScaleType type = ScaleType::none;  // none: 1; else f32 or e8m0
   const void* data = nullptr;

@@ -3,24 +3,11 @@
 
 #include <algorithm>
 
-#include "core/cpu_features.h"
-#include "cpu/gemm/levels.h"
+#include "cpu/gemm/by_isa.h"
 
 namespace fastgemm {
 
-void dequantize(const PackedBlock& block) {
-#if defined(__x86_64__)
-  switch (cpu_features().isa()) {
-    case Isa::avx512:
-      return avx512::dequantize_block(block);
-    case Isa::avx2:
-      return avx2::dequantize_block(block);
-    case Isa::baseline:
-      break;
-  }
-#endif
-  baseline::dequantize_block(block);
-}
+void dequantize(const PackedBlock& block) { FASTGEMM_BY_ISA(dequantize_block)(block); }
 
 void cpu::run_dequantize(const Dequantize& d, Context& ctx) {
   if (d.n <= 0 || d.k <= 0) return;

@@ -4,28 +4,20 @@
 
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/parallel.h"
-#include "cpu/gemm/simd.h"
+#include "cpu/gemm/weight_vectors.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
 constexpr int64_t kTask = 1 << 16;  // numbers: tens of microseconds
 
-// fp8::decode() for as many codes as a vector has floats.
+// As many codes as a vector has floats. Those of e5m2 are the upper bytes of float16.
 template <Fp8 code>
 FASTGEMM_INLINE Vector<float> decode_vector(const uint8_t* codes) {
-  using F = fp8::Format<code>;
-  using Bits = Vector<uint32_t>;
-  const Bits bytes = load_extended<uint32_t>(codes), magnitude = bytes & 0x7fu, sign = (bytes & 0x80u) << 24;
-  Bits bits = (magnitude << (23 - F::kMantissa)) + (uint32_t(F::kRebias) << 23);
-  const Vector<float> small =
-      __builtin_convertvector((Vector<int32_t>)magnitude, Vector<float>) * F::kSmallest;
-  bits = magnitude < (1u << F::kMantissa) ? (Bits)small : bits;
-  if constexpr (F::kE4M3)
-    bits = magnitude == 0x7fu ? Bits{} + 0x7fc00000u : bits;
-  else
-    bits = magnitude >= 0x7cu ? bits + (uint32_t(F::kRebias) << 23) : bits;
-  return (Vector<float>)(bits | sign);
+  if constexpr (code == Fp8::e4m3) return weights::e4m3_to_float(load_extended<uint32_t>(codes));
+  Half halves[kLanes<float>];
+  for (int i = 0; i < kLanes<float>; ++i) halves[i] = {uint16_t(codes[i] << 8)};
+  return load_widened(halves);
 }
 
 template <Fp8 code, class T>
@@ -130,36 +122,23 @@ void quantize_matrix(const QuantizeFp8& g, Context& ctx, uint32_t* largest) {
   }
 }
 
-template <Fp8 code>
-void quantize_code(const QuantizeFp8& g, Context& ctx, uint32_t* largest) {
-  switch (g.type) {
-    case DType::f16:
-      return quantize_matrix<code, Half>(g, ctx, largest);
-    case DType::bf16:
-      return quantize_matrix<code, BFloat16>(g, ctx, largest);
-    default:
-      return quantize_matrix<code, float>(g, ctx, largest);
-  }
-}
-template <Fp8 code>
-void widen_code(const WidenFp8& g, Context& ctx) {
-  switch (g.type) {
-    case DType::f16:
-      return widen_matrix<code, Half>(g, ctx);
-    case DType::bf16:
-      return widen_matrix<code, BFloat16>(g, ctx);
-    default:
-      return widen_matrix<code, float>(g, ctx);
-  }
+template <class Body>
+void with_number(DType type, Body&& body) {
+  if (type == DType::f16) return body.template operator()<Half>();
+  if (type == DType::bf16) return body.template operator()<BFloat16>();
+  body.template operator()<float>();
 }
 
 }  // namespace
 
 void widen_fp8(const WidenFp8& g, Context& ctx) {
-  g.code == Fp8::e4m3 ? widen_code<Fp8::e4m3>(g, ctx) : widen_code<Fp8::e5m2>(g, ctx);
+  with_code(g.code,
+            [&]<Fp8 code>() { with_number(g.type, [&]<class T>() { widen_matrix<code, T>(g, ctx); }); });
 }
 void quantize_fp8(const QuantizeFp8& g, Context& ctx, uint32_t* largest) {
-  g.code == Fp8::e4m3 ? quantize_code<Fp8::e4m3>(g, ctx, largest) : quantize_code<Fp8::e5m2>(g, ctx, largest);
+  with_code(g.code, [&]<Fp8 code>() {
+    with_number(g.type, [&]<class T>() { quantize_matrix<code, T>(g, ctx, largest); });
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA

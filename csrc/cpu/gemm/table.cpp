@@ -1,9 +1,8 @@
 // The rows of CPU GEMM. This file also handles empty problems and column-major results, and chooses the
 // instruction set, so that the kernels need not.
-#include "core/cpu_features.h"
 #include "core/passes.h"
+#include "cpu/gemm/by_isa.h"
 #include "cpu/gemm/epilogue.h"
-#include "cpu/gemm/levels.h"
 #include "cpu/gemm/predict/predict.h"
 #include "cpu/gemm/predict/weights.h"
 
@@ -35,23 +34,6 @@ void run(const GemmProblem& p, Context& ctx) {
   if (q.k <= 0) return scale(q);
   kernel(q, ctx);
 }
-
-#if defined(__x86_64__)
-template <Gemm baseline, Gemm avx2, Gemm avx512>
-void by_isa(const GemmProblem& p, Context& ctx) {
-  switch (cpu_features().isa()) {
-    case Isa::avx512:
-      return avx512(p, ctx);
-    case Isa::avx2:
-      return avx2(p, ctx);
-    case Isa::baseline:
-      return baseline(p, ctx);
-  }
-}
-#define FASTGEMM_BY_ISA(name) by_isa<baseline::name, avx2::name, avx512::name>
-#else
-#define FASTGEMM_BY_ISA(name) baseline::name
-#endif
 
 // The rows of streamed_weights, with pair products where they are faster. Groups of 4-bit codes that are
 // parts of a line (weight_lines.h) are scaled in float32.
@@ -158,17 +140,7 @@ void cpu::run_epilogue_pass(const EpiloguePass& given, Context& ctx) {
   if (given.batch * given.m * given.n == 0) return;
   const bool by_rows = given.out.col_stride == 1 || given.n == 1;
   const EpiloguePass f = by_rows ? given : given.transposed();
-#if defined(__x86_64__)
-  switch (cpu_features().isa()) {
-    case Isa::avx512:
-      return avx512::epilogue_pass(f, ctx);
-    case Isa::avx2:
-      return avx2::epilogue_pass(f, ctx);
-    case Isa::baseline:
-      break;
-  }
-#endif
-  baseline::epilogue_pass(f, ctx);
+  FASTGEMM_BY_ISA(epilogue_pass)(f, ctx);
 }
 
 const Passes& cpu_passes() {

@@ -89,12 +89,12 @@ FASTGEMM_INLINE V load_codes(const uint8_t* p) {
     // The bits of float16, whose exponent is larger by 8. The conversion also takes subnormal numbers,
     // whatever the processor does with those of float32. The code of NaN gets float16's exponent of NaN.
 #if defined(__AVX512F__)
-    const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(load<__m128i>(p)), 7),
-                                            _mm256_set1_epi16(short(0xbfff)));
-    const __m256i nan =
-        _mm256_cmpeq_epi16(_mm256_and_si256(halves, _mm256_set1_epi16(0x7fff)), _mm256_set1_epi16(0x3f80));
-    const __m256i marked = _mm256_or_si256(halves, _mm256_and_si256(nan, _mm256_set1_epi16(0x7c00)));
-    return (V)_mm512_maskz_cvtph_ps(0xffff, marked) * 256.0f;
+    const __m128i bytes = load<__m128i>(p);
+    const __m256i halves =
+        _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), _mm256_set1_epi16(short(0xbfff)));
+    const __mmask16 number =
+        _mm_cmpneq_epi8_mask(_mm_or_si128(bytes, _mm_set1_epi8(-128)), _mm_set1_epi8(-1));
+    return (V)_mm512_mask_cvtph_ps(_mm512_set1_ps(__builtin_nanf("")), number, halves) * 256.0f;
 #else
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     const __m128i halves =

@@ -180,18 +180,17 @@ def _check_result(out_dtype: torch.dtype, out_scale: Any, out: Tensor | None) ->
             f"fastgemm.scaled_mm: out_scale belongs to results of 8 bits; got out_dtype={out_dtype} and out_scale="
             f"{'a tensor' if isinstance(out_scale, Tensor) else out_scale}"
         )
-    is_scalar = isinstance(out_scale, Tensor) and out_scale.dtype == torch.float32 and out_scale.numel() == 1
-    if (
-        out_scale is not None
-        and not is_scalar
-        and (isinstance(out_scale, Tensor) or out_scale not in OUT_RECIPES)
-    ):
+    if isinstance(out_scale, Tensor):
+        fits = out_scale.dtype == torch.float32 and out_scale.numel() == 1
+    else:
+        fits = out_scale in (None, *OUT_RECIPES)
+    if not fits:
         raise ValueError(
             "fastgemm.scaled_mm: out_scale must be one float32 number in a tensor, 'row' or '1x128'"
         )
     if out is None:
         return
-    if out_scale is not None and not is_scalar:
+    if isinstance(out_scale, str):
         raise ValueError(
             "fastgemm.scaled_mm: out takes no result with scales; they are returned beside codes"
         )

@@ -86,19 +86,10 @@ def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tupl
             grid = blocks.grid(m, k)
             scales = x.new_empty((*lead, *grid), dtype=E8M0 if e8m0 else torch.float32)
             return x.new_empty(x.shape, dtype=dtype), scales
-        codes, scales = (_stacked([pair[i] for pair in pairs]) for i in (0, 1))
+        codes, scales = map(torch.stack, zip(*pairs, strict=True))
     else:
         codes, scales = ops.quantize_fp8(x.reshape(math.prod(lead) * m, k), **options)
     if blocks == RECIPES["tensor"]:
         return codes.reshape(x.shape), scales.reshape(())
     grid = blocks.grid(m, k)
     return codes.reshape(x.shape), scales.reshape(*lead, *grid)
-
-
-def _stacked(parts: list[Tensor]) -> Tensor:
-    """torch.stack, which has no kernel for types of 8 bits."""
-    return (
-        torch.stack([part.view(torch.uint8) for part in parts]).view(parts[0].dtype)
-        if (parts[0].element_size() == 1)
-        else torch.stack(parts)
-    )

@@ -3,8 +3,8 @@
 // single scale has two kernels: many blocks find its largest modulus together.
 #include "core/fp8.h"
 #include "core/min_max.h"
+#include "cuda/device/dispatch.cuh"
 #include "cuda/device/launch.cuh"
-#include "cuda/device/numeric.cuh"
 #include "cuda/device/vector.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -165,23 +165,13 @@ void quantize(const QuantizeFp8& g, Context& context) {
   }
 }
 
-template <Fp8 code>
-void quantize_code(const QuantizeFp8& g, Context& context) {
-  switch (g.type) {
-    case DType::f16:
-      return quantize<code, Half>(g, context);
-    case DType::bf16:
-      return quantize<code, BFloat16>(g, context);
-    default:
-      return quantize<code, float>(g, context);
-  }
-}
-
 }  // namespace
 
 void run_quantize_fp8(const QuantizeFp8& g, Context& context) {
   if (g.rows <= 0 || g.cols <= 0) return;
-  g.code == Fp8::e4m3 ? quantize_code<Fp8::e4m3>(g, context) : quantize_code<Fp8::e5m2>(g, context);
+  with_code(g.code, [&]<Fp8 code>() {
+    with_element<Half, BFloat16, float>(g.type, [&]<class T>() { quantize<code, T>(g, context); });
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

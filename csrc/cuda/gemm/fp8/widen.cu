@@ -2,8 +2,8 @@
 // codes of a row and writes 16 numbers. They share a scale unless blocks have other widths.
 #include "core/fp8.h"
 #include "core/min_max.h"
+#include "cuda/device/dispatch.cuh"
 #include "cuda/device/launch.cuh"
-#include "cuda/device/numeric.cuh"
 #include "cuda/device/vector.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -63,23 +63,13 @@ void widen(const WidenFp8& g, Context& context) {
   launch<widen_kernel<code, T>>("widen_fp8", {grid, dim3(kThreads)}, context)(g);
 }
 
-template <Fp8 code>
-void widen_code(const WidenFp8& g, Context& context) {
-  switch (g.type) {
-    case DType::f16:
-      return widen<code, Half>(g, context);
-    case DType::bf16:
-      return widen<code, BFloat16>(g, context);
-    default:
-      return widen<code, float>(g, context);
-  }
-}
-
 }  // namespace
 
 void run_widen_fp8(const WidenFp8& g, Context& context) {
   if (g.rows <= 0 || g.cols <= 0) return;
-  g.code == Fp8::e4m3 ? widen_code<Fp8::e4m3>(g, context) : widen_code<Fp8::e5m2>(g, context);
+  with_code(g.code, [&]<Fp8 code>() {
+    with_element<Half, BFloat16, float>(g.type, [&]<class T>() { widen<code, T>(g, context); });
+  });
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
