@@ -56,6 +56,8 @@ def test_scales_are_those_documented_and_codes_are_the_nearest(
 ):
     monkeypatch.setattr(formats, "ROWS_HAVE", 16 * 150)  # several chunks
     n, k = 70, 150
+    if device == "cuda" and block[1] == 7:
+        pytest.skip("groups of 7 are for CPUs")
     w = (torch.randn(n, k) * torch.rand(n, 1)).to(dtype).mT.contiguous().mT
     w[3] = 0
     before = w.clone()

@@ -5,8 +5,8 @@
 //   - groups of rows: tiles are those of C^T, (128 columns of C, up to 256 rows of a group), because a group
 //     may have few rows. A tile with fewer rows loads and multiplies 64, 128 or 192. A tile that reaches into
 //     the next group reads rows of it, which are other columns of wgmma and are not stored;
-//   - groups of k: boxes end where a group ends (parts/sources/ragged.cuh), so that no value of the next
-//     group, which may be NaN, is multiplied;
+//   - groups of k: boxes begin and end where a group does (parts/sources/ragged.cuh), so that no value of
+//     another group, which may be NaN, is multiplied;
 //   - a bias is added to the sums in registers;
 //   - a gate and a value (GemmProblem::gated) are two blocks of X rows, and joined in registers, so that
 //   their
@@ -141,9 +141,9 @@ TensorMap map_of_result(const Gemm<T>& g, bool by_rows, int groups) {
 
 template <class T>
 TensorMap ragged_operand(const BoxOperand<T>& o) {
-  return ragged_map({o.data, int(sizeof(T)), o.side, o.k, 1, o.row_stride * int64_t{sizeof(T)},
-                     o.k * o.row_stride * int64_t{sizeof(T)}, SideBox<T>::kSide, 128 / int(sizeof(T)),
-                     SideBox<T>::kSwizzle});
+  return begun_map({o.data, int(sizeof(T)), o.side, o.k, 1, o.row_stride * int64_t{sizeof(T)},
+                    o.k * o.row_stride * int64_t{sizeof(T)}, SideBox<T>::kSide, 128 / int(sizeof(T)),
+                    SideBox<T>::kSwizzle});
 }
 
 // The operand with its sides or k along rows; a copy if it does not lie so, or if the TMA cannot read it.

@@ -80,7 +80,8 @@ struct RowsOrigin {
       load_box(to + X::kBytes + i * (kRowsOfBox * 128), of_y, full, step * Y::kK, y + i * kRowsOfBox, 0);
   }
 };
-// Groups of k: both operands from value `k` on, which is a coordinate of ragged boxes.
+// Groups of k: both operands from value `k` of the plane on (parts/sources/ragged.cuh). The first stage may
+// begin before the group.
 struct KOrigin {
   int x, y, k, plane;
 
@@ -205,11 +206,8 @@ struct KGroups {
   template <class Body>
   __device__ __forceinline__ void each_part(Body&& body) const {
     const int tiles = g.groups * g.schedule.tiles_m * g.schedule.tiles_n;
-    for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
-      constexpr int kK = 128 / int(sizeof(T));
-      const int size = g.range(stored_at(tile).batch).size();
-      body(Part{tile, 0, 1}, 0, max((size + kK - 1) / kK, kChunk));
-    }
+    for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x))
+      body(Part{tile, 0, 1}, 0, stages_of(g.range(stored_at(tile).batch)));
   }
   __device__ __forceinline__ bool ends(const Part&) const { return true; }
   __device__ __forceinline__ bool finishes(Accumulator<T> (&)[S::kSums], const Part&, int) const {
@@ -222,10 +220,16 @@ struct KGroups {
   __device__ __forceinline__ KOrigin origin(const BoxMaps&, const Part& part) const {
     const GroupPlace at = stored_at(part.tile);
     const GroupRange range = g.range(at.batch);
-    return {at.row, at.column, box_row(range, g.size, 0), box_plane(range)};
+    return {at.row, at.column, range.size() - stages_of(range) * kK, range.begin};
   }
   __device__ __forceinline__ GroupPlace place(const Part& part) const { return stored_at(part.tile); }
   __device__ __forceinline__ const ResultRows& rows(int) const { return g.rows; }
+
+ private:
+  static constexpr int kK = 128 / int(sizeof(T));  // of a stage
+  __device__ __forceinline__ static int stages_of(const GroupRange& range) {
+    return max((range.size() + kK - 1) / kK, kChunk);
+  }
 };
 
 // As StageProducer (main_loop.cuh), for tiles that know how to load their stages.
