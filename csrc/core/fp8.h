@@ -1,8 +1,7 @@
 // Matrices of 8-bit floating-point numbers (OCP OFP8): what their codes stand for, and the passes that make
 // and read them. CPU code, GPU code and the simulator share this header.
 //
-// A scale belongs to a block of block_rows x block_cols codes and multiplies them. Scales are float32, or
-// e8m0: powers of two.
+// Scales (core/block_scales.h) are float32, or e8m0: powers of two.
 #pragma once
 
 #include "core/context.h"
@@ -14,23 +13,17 @@ namespace fastgemm {
 // e4m3 has no infinity; its one NaN is 0x7f. e5m2 is the upper byte of float16.
 enum class Fp8 : uint8_t { e4m3, e5m2 };
 
+// The type of a product of such matrices.
+constexpr DType product_type(Fp8 a, Fp8 b) {
+  if (a == b) return a == Fp8::e4m3 ? DType::e4m3 : DType::e5m2;
+  return a == Fp8::e4m3 ? DType::e4m3e5m2 : DType::e5m2e4m3;
+}
+
 // Calls body.operator()<code>().
 template <class Body>
 void with_code(Fp8 code, Body&& body) {
   code == Fp8::e4m3 ? body.template operator()<Fp8::e4m3>() : body.template operator()<Fp8::e5m2>();
 }
-
-struct BlockScales {
-  ScaleType type = ScaleType::none;  // none: 1; else f32 or e8m0
-  const void* data = nullptr;
-  int64_t row_stride = 0, col_stride = 0;  // between blocks
-  int64_t block_rows = 1, block_cols = 1;
-
-  FASTGEMM_ANYWHERE float at(int64_t row, int64_t column) const {
-    if (type == ScaleType::none) return 1.0f;
-    return packed::scale_at(type, data, row / block_rows * row_stride + column / block_cols * col_stride);
-  }
-};
 
 // out[i, j] = codes[i, j] * scale, rounded once. Rows of codes and of out are contiguous. Without scales
 // every code is exact in every type of out.
@@ -65,6 +58,12 @@ struct QuantizeFp8 {
 };
 
 namespace fp8 {
+
+FASTGEMM_ANYWHERE float scale_of_code(const BlockScales& s, int64_t row, int64_t column) {
+  if (s.type == ScaleType::none) return 1.0f;
+  return packed::scale_at(s.type, s.data,
+                          row / s.block_rows * s.row_stride + column / s.block_cols * s.col_stride);
+}
 
 template <Fp8 code>
 struct Format {
@@ -130,9 +129,12 @@ FASTGEMM_ANYWHERE void store_scale(const QuantizeFp8& g, int64_t i, float scale)
   else
     static_cast<uint8_t*>(g.scales)[i] = scale != scale ? uint8_t(255) : uint8_t(bits_of_float(scale) >> 23);
 }
+FASTGEMM_ANYWHERE float quotient(float x, float scale) {
+  return scale == 0.0f ? x * 0.0f : x / scale;  // zeros remain; the modulus was too small
+}
 template <Fp8 code>
 FASTGEMM_ANYWHERE uint32_t quantized(float x, float scale) {
-  return encode<code>(scale == 0.0f ? x * 0.0f : x / scale);  // zeros remain; the modulus was too small
+  return encode<code>(quotient(x, scale));
 }
 
 }  // namespace fp8

@@ -16,10 +16,27 @@ constexpr std::string_view to_string(Device d) {
   return names[static_cast<int>(d)];
 }
 constexpr std::string_view to_string(DType t) {
-  constexpr std::string_view names[] = {
-      "float64", "float32", "float16",         "bfloat16",        "int8",          "int32",
-      "int64",   "uint8",   "int16",           "bits8",           "bits16",        "bits32",
-      "bits64",  "bits128", "uint8 with int8", "int8 with uint8", "int16 to int64"};
+  constexpr std::string_view names[] = {"float64",
+                                        "float32",
+                                        "float16",
+                                        "bfloat16",
+                                        "int8",
+                                        "int32",
+                                        "int64",
+                                        "uint8",
+                                        "int16",
+                                        "bits8",
+                                        "bits16",
+                                        "bits32",
+                                        "bits64",
+                                        "bits128",
+                                        "uint8 with int8",
+                                        "int8 with uint8",
+                                        "int16 to int64",
+                                        "float8_e4m3fn",
+                                        "float8_e5m2",
+                                        "float8_e4m3fn with float8_e5m2",
+                                        "float8_e5m2 with float8_e4m3fn"};
   return names[static_cast<int>(t)];
 }
 inline constexpr int kPrecisions = int(Precision::crt18) + 1;

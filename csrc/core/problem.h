@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/block_scales.h"
 #include "core/epilogue.h"
 #include "core/groups.h"
 #include "core/packed.h"
@@ -16,20 +17,21 @@
 namespace fastgemm {
 
 // Arithmetic works on the first kArithmeticTypes. Transposition copies elements and knows only their size:
-// bits8 to bits128. The last three are only types of products: no element has them. They need kernels of
-// their own: u8i8 multiplies unsigned by signed bytes, i8u8 signed by unsigned bytes, and i16i64 multiplies
-// int16 and sums in int64.
+// bits8 to bits128. The others are only types of products, which need kernels of their own: u8i8 multiplies
+// unsigned by signed bytes, i8u8 signed by unsigned bytes, and i16i64 multiplies int16 and sums in int64. The
+// last four multiply 8-bit floating-point numbers (core/fp8.h) and sum in float32.
 // clang-format off: one line
-enum class DType : uint8_t { f64, f32, f16, bf16, i8, i32, i64, u8, i16, bits8, bits16, bits32, bits64, bits128, u8i8, i8u8, i16i64 };
+enum class DType : uint8_t { f64, f32, f16, bf16, i8, i32, i64, u8, i16, bits8, bits16, bits32, bits64, bits128, u8i8, i8u8, i16i64, e4m3, e5m2, e4m3e5m2, e5m2e4m3 };
 // clang-format on
-inline constexpr int kArithmeticTypes = 9, kDTypes = 17;
+inline constexpr int kArithmeticTypes = 9, kDTypes = 21;
 
 constexpr int element_size(DType t) {
-  constexpr int sizes[] = {8, 4, 2, 2, 1, 4, 8, 1, 2, 1, 2, 4, 8, 16, 1, 1, 2};
+  constexpr int sizes[] = {8, 4, 2, 2, 1, 4, 8, 1, 2, 1, 2, 4, 8, 16, 1, 1, 2, 1, 1, 1, 1};
   return sizes[static_cast<int>(t)];
 }
 
-constexpr bool is_product_type(DType t) { return t >= DType::u8i8; }
+constexpr bool is_fp8(DType t) { return t >= DType::e4m3; }
+constexpr bool is_product_type(DType t) { return t >= DType::u8i8 && !is_fp8(t); }
 constexpr bool is_integer(DType t) { return (t >= DType::i8 && t <= DType::i16) || is_product_type(t); }
 constexpr bool is_byte(DType t) {
   return t == DType::i8 || t == DType::u8 || t == DType::u8i8 || t == DType::i8u8;
@@ -37,19 +39,23 @@ constexpr bool is_byte(DType t) {
 
 // The type in which products are summed. It is also the type of the result, unless that is f16 or bf16.
 constexpr DType sum_type(DType t) {
-  if (t == DType::f16 || t == DType::bf16) return DType::f32;
+  if (t == DType::f16 || t == DType::bf16 || is_fp8(t)) return DType::f32;
   if (t == DType::i16i64) return DType::i64;
   return is_byte(t) || t == DType::i16 ? DType::i32 : t;
 }
 // The element types of a and b in a product of type t.
 constexpr std::pair<DType, DType> operand_types(DType t) {
   if (t == DType::i16i64) return {DType::i16, DType::i16};
+  if (t == DType::e4m3e5m2) return {DType::e4m3, DType::e5m2};
+  if (t == DType::e5m2e4m3) return {DType::e5m2, DType::e4m3};
   return t == DType::u8i8   ? std::pair(DType::u8, DType::i8)
          : t == DType::i8u8 ? std::pair(DType::i8, DType::u8)
                             : std::pair(t, t);
 }
 // The type of the product b^T a^T, where a b has type t.
 constexpr DType transposed_type(DType t) {
+  if (t == DType::e4m3e5m2) return DType::e5m2e4m3;
+  if (t == DType::e5m2e4m3) return DType::e4m3e5m2;
   return t == DType::u8i8 ? DType::i8u8 : t == DType::i8u8 ? DType::u8i8 : t;
 }
 // The result type of a product when the caller names none.
@@ -64,6 +70,7 @@ constexpr bool contains(DTypeSet set, DType t) { return (set >> static_cast<int>
 
 inline constexpr DTypeSet kGemmTypes = dtypes(DType::f64, DType::f32, DType::f16, DType::bf16, DType::i8,
                                               DType::i32, DType::i64, DType::u8, DType::i16);
+inline constexpr DTypeSet kFp8Types = dtypes(DType::e4m3, DType::e5m2, DType::e4m3e5m2, DType::e5m2e4m3);
 inline constexpr DTypeSet kAddTypes = kGemmTypes;
 inline constexpr DTypeSet kTransposeTypes =
     dtypes(DType::bits8, DType::bits16, DType::bits32, DType::bits64, DType::bits128);
@@ -148,7 +155,10 @@ struct GemmProblem {
   // If asked, the sums are multiplied by these before anything is added; the batch is 1. A kernel applies
   // them with the epilogue (table.h, `scales`), or the epilogue pass does.
   SumScales scales;
-  bool finishes() const { return epilogue.asked() || scales.asked; }
+  // Of a product of 8-bit floating-point numbers: they multiply the numbers of a and of b.
+  BlockScales scales_a, scales_b;
+  // Whether a kernel without an epilogue needs a pass. Kernels of 8-bit floating-point numbers add no c.
+  bool finishes() const { return epilogue.asked() || scales.asked || (is_fp8(type) && beta != 0.0); }
 
   // The same problem, transposed: out^T = b^T @ a^T. Kernels that write rows of C use it when out is
   // column-major.
@@ -166,6 +176,7 @@ struct GemmProblem {
       p.groups.by = groups.by == GroupedBy::m ? GroupedBy::n : GroupedBy::m;
     p.epilogue = epilogue.transposed();
     std::swap(p.scales.rows, p.scales.columns);
+    p.scales_a = scales_b.transposed(), p.scales_b = scales_a.transposed();
     return p;
   }
   double flops() const {

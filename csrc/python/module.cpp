@@ -40,12 +40,13 @@ namespace {
 
 std::vector<std::string> type_names(DTypeSet set) {
   std::vector<std::string> names;
-  for (int i = 0; i <= int(DType::bits128); ++i)
-    if (contains(set, DType(i))) names.emplace_back(to_string(DType(i)));
+  const auto is_element = [](DType t) { return t <= DType::bits128 || t == DType::e4m3 || t == DType::e5m2; };
+  for (int i = 0; i < kDTypes; ++i)
+    if (is_element(DType(i)) && contains(set, DType(i))) names.emplace_back(to_string(DType(i)));
   return names;
 }
 
-// For each product type that is not an element type (u8i8, i8u8, i16i64): the GPU kernels that take it.
+// For each product type that is not an element type (such as u8i8): the GPU kernels that take it.
 std::map<std::string, std::vector<std::string>> product_kernels() {
   std::map<std::string, std::vector<std::string>> names;
   for (int i = int(DType::u8i8); i < kDTypes; ++i) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/fp8.h"
 #include "cuda/device/swizzle.cuh"
 #include "simt/box.h"
 #include "simt/groups.h"
@@ -17,6 +18,9 @@
 namespace fastgemm::simt {
 
 using runtime::kWarpgroup;
+
+static float widen(E4M3 x) { return fp8::decode<Fp8::e4m3>(x.bits); }
+static float widen(E5M2 x) { return fp8::decode<Fp8::e5m2>(x.bits); }
 
 namespace {
 
@@ -252,7 +256,7 @@ void issue(void* const (&records)[kWarpgroup]) {
   } else {
     w.check_fenced(d, p.call.site);
     d.remember();
-    d.poison = sizeof(T) == 1 ? 0x7fffffffu : 0xffffffffu;
+    d.poison = std::is_same_v<Accumulator<T>, float> ? 0xffffffffu : 0x7fffffffu;
     d.for_each([&](uint32_t& r, uint32_t) { r = d.poison; });
   }
   ++d.in_flight;
@@ -371,5 +375,9 @@ template void emulate_wgmma<int8_t>(const WgmmaCall&);
 template void emulate_wgmma<uint8_t>(const WgmmaCall&);
 template void emulate_wgmma<MixedBytes<uint8_t, int8_t>>(const WgmmaCall&);
 template void emulate_wgmma<MixedBytes<int8_t, uint8_t>>(const WgmmaCall&);
+template void emulate_wgmma<Fp8Pair<E4M3, E4M3>>(const WgmmaCall&);
+template void emulate_wgmma<Fp8Pair<E4M3, E5M2>>(const WgmmaCall&);
+template void emulate_wgmma<Fp8Pair<E5M2, E4M3>>(const WgmmaCall&);
+template void emulate_wgmma<Fp8Pair<E5M2, E5M2>>(const WgmmaCall&);
 
 }  // namespace fastgemm::simt

@@ -72,6 +72,12 @@ BlockScales Fp8Operand::scales_of(int64_t batch) const {
   return s;
 }
 
+ConstMatrix Fp8Operand::matrix(int64_t batch) const {
+  const View& v = matrix_;
+  const auto* const codes = static_cast<const char*>(v.data) + (v.dim == 3 ? batch * v.stride(3) : 0);
+  return {codes, v.stride(2), v.stride(1), 0};
+}
+
 WidenFp8 Fp8Operand::codes_of(int64_t batch, bool scaled) const {
   WidenFp8 g;
   const View& v = matrix_;

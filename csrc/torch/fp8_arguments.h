@@ -29,6 +29,9 @@ class [[gnu::visibility("hidden")]] Fp8Operand {  // as Tensor is
   // rows (columns).
   bool scales_are_lines(bool of_rows) const;
   BlockScales scales_of(int64_t batch) const;
+  Fp8 code() const { return code_; }
+  // Matrix `batch` as it is: (rows, columns), one of its strides is 1.
+  ConstMatrix matrix(int64_t batch) const;
   // Matrix `batch`, without a result.
   WidenFp8 codes_of(int64_t batch, bool scaled) const;
   // The transposed matrix as a packed weight in the order of a CPU, if it has that order.

@@ -1,18 +1,23 @@
 // torch.ops.fastgemm.scaled_mm: activation((scale_a * a) @ (scale_b * b) + bias) + residual, where a and b
 // are codes of 8-bit floating-point numbers (core/fp8.h).
 //
-// Every code is exact in bfloat16 and float16, so products with scales of rows, columns or the whole are
-// those of 16-bit matrices, whose sums in float32 are multiplied by the scales (GemmProblem::scales). Scales
-// of blocks along k differ within a sum: operands are then widened to float32, times their scales, and
-// multiplied in float32. Rows of a CPU read b as the packed weight that it is, if it lies so.
+// A row of the kernel table that takes codes multiplies them as they are, if the caller allows one. For other
+// rows they are widened. Every code is exact in bfloat16 and float16, so products with scales of rows,
+// columns or the whole are those of 16-bit matrices, whose sums in float32 are multiplied by the scales
+// (GemmProblem::scales). Scales of blocks along k differ within a sum: operands are then widened to float32,
+// times their scales, and multiplied in float32. Rows of a CPU read b as the packed weight that it is, if it
+// lies so.
 #include <algorithm>
 #include <array>
 #include <vector>
 
+#include "core/can_run.h"
 #include "core/passes.h"
+#include "strategies/strategies.h"
 #include "torch/choices.h"
 #include "torch/context.h"
 #include "torch/fp8_arguments.h"
+#include "torch/launch_row.h"
 #include "torch/layer.h"
 #include "torch/ops.h"
 #include "torch/plans.h"
@@ -162,6 +167,7 @@ class [[gnu::visibility("hidden")]] Scaled {
   }
 
   Tensor multiply_all() {
+    if (std::optional<Tensor> made = multiply_codes()) return std::move(*made);
     const Widened wide_a(a_, type_, !of_sums_);
     const std::optional<PackedWeight> weight = takes_weights() ? b_.as_weight(!of_sums_) : std::nullopt;
     std::optional<Widened> wide_b;
@@ -177,9 +183,60 @@ class [[gnu::visibility("hidden")]] Scaled {
   }
 
  private:
+  // The product by a row that takes codes; none if no allowed row does. Its results are float32 or bfloat16.
+  std::optional<Tensor> multiply_codes() {
+    std::optional<Tensor> out;
+    if (on_cpu()) return out;
+    const int32_t type = result_ == kHalf ? int32_t(kFloat) : result_;
+    with_context(a_.view(), [&](OpContext& context, Device device, int threads) {
+      GemmProblem p = problem_of_codes(type);
+      if (!is_taken(strategies::chosen_for(p), device, choice_)) return;
+      if (terms_.bias) terms_.bias = in_type(*terms_.bias, type);
+      if (terms_.residual) terms_.residual = in_type(*terms_.residual, type);
+      out = empty_contiguous(shape_, type, a_.view());
+      const Kernel* row = nullptr;
+      for (int64_t i = 0; i < (shape_.size() == 3 ? shape_[0] : 1); ++i) {
+        set_addresses(p, i, *out);
+        if (!row) row = &select(strategies::chosen_for(p), device, threads, choice_);
+        launch_row(*row, p, choice_, {context, device, threads});
+        context.start_over();
+      }
+    });
+    return out ? in_type(*out, result_) : out;
+  }
+  GemmProblem problem_of_codes(int32_t type) const {
+    GemmProblem p;
+    p.type = product_type(a_.code(), b_.code()), p.out_type = arithmetic_type("out", type);
+    p.m = a_.view().size(2), p.k = a_.view().size(1), p.n = b_.view().size(1);
+    p.out = {nullptr, p.n, 1, 0};
+    p.a = a_.matrix(0), p.b = b_.matrix(0), p.scales_a = a_.scales_of(0), p.scales_b = b_.scales_of(0);
+    p.epilogue.activation = terms_.activation, p.epilogue.has_bias = terms_.bias.has_value();
+    p.beta = terms_.residual ? 1.0 : 0.0;
+    return p;
+  }
+  // The operands, terms and result of matrix i of a batch.
+  void set_addresses(GemmProblem& p, int64_t i, const Tensor& out) const {
+    p.a = a_.matrix(i), p.b = b_.matrix(i), p.scales_a = a_.scales_of(i), p.scales_b = b_.scales_of(i);
+    const auto matrix = [&](const Tensor& x) {
+      const View v(x);
+      auto* const data =
+          static_cast<char*>(v.data) + (v.dim == 3 ? i * v.stride(3) * element_size(p.out_type) : 0);
+      return Matrix{data, v.stride(2), v.stride(1), 0};
+    };
+    p.out = matrix(out);
+    if (terms_.residual) {
+      const Matrix c = matrix(*terms_.residual);
+      p.c = {c.data, c.row_stride, c.col_stride, 0};
+    }
+    if (terms_.bias) {
+      const View bias(*terms_.bias);
+      p.epilogue.bias = bias.data, p.epilogue.bias_col_stride = bias.stride(1);
+    }
+  }
+  bool on_cpu() const { return a_.view().device_type == aoti_torch_device_type_cpu() && !simulating(); }
   // Whether rows of the CPU that the caller allows take packed weights of e4m3.
   bool takes_weights() const {
-    if (a_.view().device_type != aoti_torch_device_type_cpu() || simulating()) return false;
+    if (!on_cpu()) return false;
     if (choice_.kernel.empty()) return true;
     const PackedWeight weight{.code = Code::e4m3};
     return std::ranges::any_of(kernels_for(Device::cpu), [&](const Kernel& k) {

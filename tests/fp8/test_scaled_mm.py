@@ -38,7 +38,7 @@ def check(
         **{"out_dtype": F32, **names, **options},
     )
     exact = dequantized(a, scale_a, recipe_a), dequantized(w, scale_b, recipe_b).mT
-    assert_near(result.cpu(), *exact)
+    assert_near(result, *exact)
 
 
 @every_device
@@ -58,7 +58,7 @@ def test_types(recipe, device):
     a, scale_a = fastgemm.quantize_fp8(torch.randn(3, 70, device=device), recipe)
     half = fastgemm.scaled_mm(a, a.mT, scale_a, scale_a.mT if scale_a.dim() else scale_a, out_dtype=F16)
     exact = dequantized(a.cpu(), scale_a.cpu(), recipe)
-    assert_near(half.cpu(), exact, exact.mT)
+    assert_near(half, exact, exact.mT)
 
 
 @every_device
@@ -90,13 +90,13 @@ def test_layouts(recipe, device):
 
     for x, y in product(forms(a), forms(w)):
         result = fastgemm.scaled_mm(x.to(device), y.to(device).mT, scale_a.to(device), scale_b.mT.to(device))
-        assert_near(result.cpu(), *exact)
+        assert_near(result, *exact)
     columns = scale_a.T.contiguous().T, scale_b.contiguous().mT
     result = fastgemm.scaled_mm(a.to(device), w.mT.to(device), *(s.to(device) for s in columns))
-    assert_near(result.cpu(), *exact)
+    assert_near(result, *exact)
     same = a[:1].expand(m, k)
     result = fastgemm.scaled_mm(same.to(device), w.mT.to(device), scale_a.to(device), scale_b.mT.to(device))
-    assert_near(result.cpu(), dequantized(same, scale_a, recipe), exact[1])
+    assert_near(result, dequantized(same, scale_a, recipe), exact[1])
 
 
 @every_device
@@ -114,7 +114,7 @@ def test_epilogues(device):
             activation="relu",
         )
         expected = (exact[0] @ exact[1] + bias.double()).relu() + residual.double()
-        assert_near(result.cpu(), *exact, expected=expected)
+        assert_near(result, *exact, expected=expected)
     narrow = fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT, out_dtype=F32, bias=bias.to(BF16))
     assert_near(narrow, *exact, expected=exact[0] @ exact[1] + bias.to(BF16).double())
 
@@ -140,15 +140,15 @@ def test_batches(device):
             residual=residual.to(device),
         )
         product_ = exact[0] @ exact[1].mT
-        assert_near(both.cpu(), exact[0], exact[1].mT, expected=product_ + residual.double())
+        assert_near(both, exact[0], exact[1].mT, expected=product_ + residual.double())
         one = fastgemm.scaled_mm(*(x.to(device) for x in (a, w[0].mT, scale_a, scale_b[0].mT)), out_dtype=F32)
-        assert_near(one.cpu(), exact[0], exact[1][0].mT)
+        assert_near(one, exact[0], exact[1][0].mT)
         grid = fastgemm.scaled_mm(
             *(x.to(device) for x in (a[:, None], w.mT[None, :2], scale_a[:, None], scale_b.mT[None, :2])),
             out_dtype=F32,
         )
         assert grid.shape == (4, 2, 6, 9)
-        assert_near(grid.cpu(), exact[0][:, None], exact[1].mT[None, :2])
+        assert_near(grid, exact[0][:, None], exact[1].mT[None, :2])
 
 
 def test_one_scale_for_all_has_any_shape():

@@ -38,7 +38,7 @@ void widen_matrix(const WidenFp8& g, Context& ctx) {
       const uint8_t* codes = static_cast<const uint8_t*>(g.codes) + i * g.row_stride;
       T* out = static_cast<T*>(g.out) + i * g.out_row_stride;
       for (int64_t j = 0; j < g.cols; j += run)
-        widen_run<code>(codes + j, min(run, g.cols - j), g.scales.at(i, j), out + j);
+        widen_run<code>(codes + j, min(run, g.cols - j), fp8::scale_of_code(g.scales, i, j), out + j);
     }
   });
 }

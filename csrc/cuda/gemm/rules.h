@@ -97,6 +97,20 @@ inline const char* beyond_grouped_wgmma(const GemmProblem& p) {
   return beyond_coordinates(p);
 }
 
+// scaled_wgmma: blocks of scales whose sizes are powers of two, along k those of its groups.
+inline const char* beyond_scaled_wgmma(const GemmProblem& p) {
+  if (p.batch != 1) return "it multiplies one matrix";
+  if (p.m == 0 || p.n == 0 || p.k == 0) return "m, n or k is 0";
+  if (p.out_type != DType::bf16 && p.out_type != DType::f32) return "its results are bfloat16 or float32";
+  const auto takes = [&](const BlockScales& s, int64_t lines) {
+    return (s.block_rows == 1 || s.block_rows == 128 || s.block_rows >= lines) &&
+           (s.block_cols == 32 || s.block_cols == 128 || s.block_cols >= p.k);
+  };
+  if (!takes(p.scales_a, p.m) || !takes(p.scales_b.transposed(), p.n))
+    return "blocks that share a scale have 1, 128 or all lines, and 32, 128 or all of k";
+  return beyond_coordinates(p);
+}
+
 inline const char* beyond_grouped_mma(const GemmProblem& p) {
   if (p.out.col_stride != 1 && p.n != 1) return "it writes C row by row";
   if (p.groups.by == GroupedBy::k && p.type != DType::f16 && p.type != DType::bf16)

@@ -76,14 +76,15 @@ def scaled_mm(
             :func:`quantize_fp8` rounds the float32 result, and its scales are returned, too.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
-        precision: ``None`` and ``"promoted"``: sums are those of float32. ``"fast"`` allows shorter sums of the
-            tensor core; no kernel uses them today.
+        precision: ``None`` and ``"promoted"``: at most 128 along K are summed in a tensor core, which keeps 14 bits,
+            and their sums in float32. ``"fast"`` allows longer sums of the tensor core; no kernel uses them today.
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
 
     Returns:
         ``(..., M, N)`` of ``out_dtype``; with ``out_scale="row"`` or ``"1x128"`` a pair, codes and scales. float32
         scales of rows and columns multiply the sums, first that of ``a``; if there are others, each multiplies its
-        codes. All of it is float32 arithmetic, rounded once to the result (docs/fp8.md).
+        codes. Sums are those of float32, or on Hopper promoted to it each 128 of K, rounded once to the result
+        (docs/fp8.md).
 
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
@@ -214,17 +215,15 @@ def _multiply(
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if k != b.shape[-2]:
         raise ValueError(f"fastgemm: inner sizes differ: a has shape {tuple(a.shape)}, b {tuple(b.shape)}")
-    try:
-        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except RuntimeError as error:
-        raise ValueError(
-            f"fastgemm: batches of {tuple(a.shape)} and {tuple(b.shape)} do not broadcast"
-        ) from error
+    is_matrix = a.dim() == 2 and b.dim() == 2  # the usual case; what follows would take longer than the call
+    lead = () if is_matrix else _leading_shape(a, b)
     shape = (*lead, m, n)
     if residual is not None and tuple(residual.shape) != shape:
         raise ValueError(f"fastgemm: residual has shape {tuple(residual.shape)}, expected {shape}")
     one_scale = blocks_a == RECIPES["tensor"] and given.numel() == 1
-    if b.dim() == 2 and (blocks_a.lines == 1 or one_scale):  # the rows of all matrices are those of one
+    if is_matrix:
+        pass
+    elif b.dim() == 2 and (blocks_a.lines == 1 or one_scale):  # the rows of all matrices are those of one
         a = a.reshape(math.prod(a.shape[:-1]), k)
         scale_a = given.reshape(1, 1) if one_scale else scale_a.reshape(a.shape[0], scale_a.shape[-1])
     elif lead:
@@ -232,7 +231,7 @@ def _multiply(
         a, b, scale_a, scale_b = (
             x.expand(*lead, *x.shape[-2:]).reshape(count, *x.shape[-2:]) for x in (a, b, scale_a, scale_b)
         )
-    if residual is not None:
+    if residual is not None and not is_matrix:
         residual = residual.reshape(*a.shape[:-1], n)
     result = ops.scaled_mm(
         *(a, b, scale_a, scale_b, bias, residual),
@@ -242,7 +241,16 @@ def _multiply(
         block_n=blocks_b.lines,
         **options,
     )
-    return result.reshape(shape)
+    return result if is_matrix else result.reshape(shape)
+
+
+def _leading_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
+    try:
+        return tuple(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+    except RuntimeError as error:
+        raise ValueError(
+            f"fastgemm: batches of {tuple(a.shape)} and {tuple(b.shape)} do not broadcast"
+        ) from error
 
 
 def _as_codes(result: Tensor, dtype: torch.dtype, scale: Any) -> Any:

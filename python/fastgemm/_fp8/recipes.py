@@ -78,7 +78,8 @@ def scales_of(name: str, x: Tensor, scale: Tensor, recipe: object) -> tuple[Tens
     k, lines = (x.shape[-1], x.shape[-2]) if name == "a" else (x.shape[-2], x.shape[-1])
     names = tuple(RECIPES) if recipe is None else (recipe_named(f"recipe_{name}", recipe),)
     if "tensor" in names and scale.numel() == 1:
-        return scale.reshape((1,) * x.dim()).expand(*lead, 1, 1), RECIPES["tensor"]
+        one = scale.reshape((1,) * x.dim())
+        return one.expand(*lead, 1, 1) if lead else one, RECIPES["tensor"]
     for each in names:
         blocks = RECIPES[each]
         grid = blocks.grid(lines, k)

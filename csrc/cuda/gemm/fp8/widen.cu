@@ -49,11 +49,11 @@ __global__ void __launch_bounds__(kThreads) widen_kernel(const __grid_constant__
     const auto* const codes = static_cast<const uint8_t*>(g.codes) + row * g.row_stride + column;
     T* const out = static_cast<T*>(g.out) + row * g.out_row_stride + column;
     if (share) {
-      widen_run<code>(codes, count, g.scales.at(row, column), out);
+      widen_run<code>(codes, count, fp8::scale_of_code(g.scales, row, column), out);
       continue;
     }
     for (int i = 0; i < count; ++i)
-      out[i] = round_to<T>(fp8::decode<code>(codes[i]) * g.scales.at(row, column + i));
+      out[i] = round_to<T>(fp8::decode<code>(codes[i]) * fp8::scale_of_code(g.scales, row, column + i));
   }
 }
 

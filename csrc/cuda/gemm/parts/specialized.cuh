@@ -38,15 +38,16 @@ struct RoomShared {
 };
 
 // Block tile (kM, kN), of which each consumer warpgroup computes 64 rows, and the ring of stages.
-template <int N, int STAGE_BYTES, class Tail = NoTail>
+template <int N, int STAGE_BYTES, class Tail = NoTail, int M = plans::kSpecializedM>
 struct RoomShape {
   static constexpr bool kLower = false, kMirrors = false, kAddsC = true;
   static constexpr int kHeldBoxes = 4;
-  static constexpr int kM = plans::kSpecializedM, kN = N;
+  static constexpr int kM = M, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;  // per consumer thread
-  static constexpr int kStageBytes = STAGE_BYTES, kStages = (192 << 10) / kStageBytes;
+  static constexpr int kSums = kN / 2;                                                 // per consumer thread
+  static constexpr int kRingBytes = M > plans::kSpecializedM ? 176 << 10 : 192 << 10;  // boxes take the rest
+  static constexpr int kStageBytes = STAGE_BYTES, kStages = kRingBytes / kStageBytes;
   using Shared = RoomShared<kStages, kStageBytes, kConsumerWarps, Tail>;
   static_assert(sizeof(Shared) <= 227 << 10);
   static_assert(kSums % 4 == 0, "partial sums are handed over 16 bytes at a time");
@@ -225,7 +226,8 @@ __device__ __forceinline__ void consume(typename Schedule::S::Shared& shared, Ma
   const auto store_held = [&](int i) {
     if (i < boxes.kHeld) boxes.store(i);
   };
-  multiply_parts<Source, Source::kSums, kChunk>(
+  constexpr int kFirst = S::kHeldBoxes ? kChunk : 0;  // the stages between whose products boxes are stored
+  multiply_parts<Source, Source::kSums, kFirst>(
       consumer, schedule, store_held, [&](auto& all, const Part& part) {
         if (!schedule.finishes(all, part, warp / 4)) return;
         Accumulator<typename Schedule::Element>(&sum)[S::kSums] = adjust(all, part);

@@ -124,6 +124,8 @@ __device__ __forceinline__ void multiply_parts(Consumer& consumer, const Schedul
                                                Meanwhile&& meanwhile, Store&& store) {
   typename Source::Sum sum[SUMS];
   schedule.each_part([&](const Part& part, int begin, int end) {
+    if constexpr (requires { consumer.begin(sum, schedule, part, begin); })
+      consumer.begin(sum, schedule, part, begin);
     with_sums_of(schedule, part, sum, [&](auto& sums) {
       FASTGEMM_UNROLL
       for (int i = 0; i < FIRST; ++i) consumer.multiply(sums, i > 0, [&] { meanwhile(i); });

@@ -1,0 +1,206 @@
+// Level 6 on Hopper for 8-bit floating-point numbers with scales. What changes from wgmma_specialized:
+//   - sums are promoted: each 128 of k is multiplied on its own and added to float32 sums in registers, times
+//     the scales of its blocks, if it has some (fp8/promoted.cuh);
+//   - a tile has 192 rows, for three warpgroups, of which one adds while the others multiply;
+//   - scales of whole rows and columns multiply the sums of a finished tile (fp8/stage_scales.cuh);
+//   - wgmma takes these numbers with k along rows alone. An operand that lies otherwise is turned first, by
+//     fastgemm's transpose;
+//   - for few rows or columns of C, tiles are those of C^T, 64 or 128 wide: the large operand has the rows of
+//     wgmma.
+#include "cuda/gemm/fp8/promoted.cuh"
+#include "cuda/gemm/fp8/spread_scales.cuh"
+#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+// 160 and 32 would also fit, but threads that store rows by themselves need more.
+constexpr int kConsumerRegisters = 152, kProducerRegisters = 56;
+static_assert(3 * kConsumerRegisters + kProducerRegisters <= 512);
+
+template <int N, Scaling SCALING, int GROUP>
+struct ScaledShape
+    : RoomShape<N, (plans::kScaledM + N) * 128 + ScaleBoxes<SCALING, plans::kScaledM, N, GROUP>::kRoom,
+                NoTail, plans::kScaledM> {
+  static constexpr Scaling kScaling = SCALING;
+  static constexpr int kGroup = GROUP;
+  static constexpr bool kAddsC = false;
+  static constexpr int kHeldBoxes = 0;  // no registers are left
+};
+
+// Products of other codes have fewer kernels, and so are slower for few rows.
+using Plain = Fp8Pair<E4M3, E4M3>;
+template <class E>
+inline constexpr bool kIsPlain = std::is_same_v<E, Plain>;
+
+// The result's numbers; float32 is its wide type.
+using Out16 = BFloat16;
+
+template <class S, class E, bool turned>
+__global__ void __launch_bounds__(S::kThreads, 1)
+    gemm_scaled_wgmma_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<Out16> g,
+                             const __grid_constant__ OperandScales scales) {
+#if FASTGEMM_SM90A
+  using Source = PromotedSource<E, S::kM, S::kN, S::kScaling, S::kGroup>;
+  FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
+  if (threadIdx.x == S::kConsumerThreads)
+    prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
+  shared->init();
+  __syncthreads();
+  launch_dependents();
+  const int warp = warp_index();
+  const PersistentSchedule<S, Out16> schedule{g, {g.schedule.work, int(blockIdx.x), int(gridDim.x)}};
+  const auto with_result = [&](auto&& body) {
+    if (g.out_bytes == 4) return body.template operator()<float>();
+    body.template operator()<Out16>();
+  };
+  if (warp < S::kConsumerWarps) {
+    claim_registers<kConsumerRegisters>();
+    grid_dependency_wait();
+    with_result([&]<class Out>() {
+      const auto consumer = [&] { return typename Source::template Consumer<S>(*shared, warp); };
+      const auto adjust = [&](auto& sum, const Part& part) -> auto& {
+        if constexpr (S::kScaling == Scaling::sums) {
+          const auto place = schedule.place(part);
+          scale_sums<turned>(sum, scales, place.row + 64 * (warp / 4), place.column);
+        }
+        return sum;
+      };
+      consume<Source, Out, turned>(*shared, consumer, maps, schedule, warp, adjust);
+    });
+    return;
+  }
+  release_registers<kProducerRegisters>();
+  grid_dependency_wait();
+  if (warp == S::kConsumerWarps) {
+    const auto producer = [&] { return typename Source::template Producer<S>(*shared, maps, scales); };
+    return produce<turned>(producer, maps, schedule);
+  }
+  if (g.rows.data == nullptr) return;
+  with_result(
+      [&]<class Out>() { store_boxes<Out, turned>(*shared, schedule, warp - S::kConsumerWarps - 1); });
+#endif
+}
+
+// Whether 32 of k share a scale. Products of so few leave no registers for tiles of 128 columns.
+bool has_short_groups(const GemmProblem& p) {
+  const int64_t of_a = p.scales_a.block_cols, of_b = p.scales_b.block_rows;
+  return (of_a < p.k && of_a < 128) || (of_b < p.k && of_b < 128);
+}
+
+// Scales of whole lines; a copy unless they are float32 numbers, one for each line or for all.
+LineScale line_scale(const BlockScales& s, int64_t lines, int64_t k, Context& context) {
+  if (s.type == ScaleType::f32 && (s.block_rows == 1 || s.block_rows >= lines))
+    return {static_cast<const float*>(s.data), s.block_rows >= lines ? 0 : s.row_stride, int(lines)};
+  return {spread_scales(s, lines, k, int(k), context).data, 1, int(lines)};
+}
+// The map of boxes (groups of a stage, side of a tile).
+TensorMap map_of_scales(const BlockScales& s, int64_t lines, int64_t k, int group, int side,
+                        Context& context) {
+  const SpreadScales spread = spread_scales(s, lines, k, group, context);
+  const int64_t groups = ceil_div(k, int64_t{group});
+  return make_tensor_map({spread.data, 4, lines, groups, 1, spread.pitch * 4, groups * spread.pitch * 4, side,
+                          128 / group, Swizzle::none});
+}
+
+// The operands of a product, as X and Y.
+struct ScaledOperands {
+  Side<int8_t> x, y;
+  BlockScales scales_x, scales_y;  // of lines and k
+
+  ScaledOperands(const GemmProblem& p, bool turned)
+      : x{static_cast<const int8_t*>(p.a.data), p.m, p.k, p.a.row_stride, p.a.col_stride, 0},
+        y{static_cast<const int8_t*>(p.b.data), p.n, p.k, p.b.col_stride, p.b.row_stride, 0},
+        scales_x(p.scales_a),
+        scales_y(p.scales_b.transposed()) {
+    if (turned) std::swap(x, y), std::swap(scales_x, scales_y);
+  }
+};
+
+template <class E, class S, bool turned>
+void launch_tiles(const GemmProblem& p, Context& context) {
+  const ScaledOperands o(p, turned);
+  OperandScales scales{};
+  if constexpr (S::kScaling == Scaling::sums) {
+    scales.x = line_scale(o.scales_x, o.x.side, p.k, context);
+    scales.y = line_scale(o.scales_y, o.y.side, p.k, context);
+  } else {
+    scales.box_x = map_of_scales(o.scales_x, o.x.side, p.k, S::kGroup, S::kM, context);
+    scales.box_y = map_of_scales(o.scales_y, o.y.side, p.k, S::kGroup, S::kN, context);
+  }
+  RowCopies copies;
+  const int64_t extents = std::min({p.m, p.n, p.k});
+  const BoxOperand<int8_t> x = box_operand(o.x, 1, extents, false, copies, context);
+  const BoxOperand<int8_t> y = box_operand(o.y, 1, extents, false, copies, context);
+  Gemm<Out16> g = gemm_of<Out16>(p);
+  if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
+  const Boxes result{g.result.out, g.result.row_stride, 0};
+  const bool in_boxes = result.writable(g, 1);
+  Arguments<Out16> arguments{1, 0, g.result.out_bytes(), false};
+  arguments.rows = {in_boxes ? nullptr : g.result.out, g.result.row_stride, 0, int(g.m), int(g.n)};
+  auto& schedule = arguments.schedule;
+  schedule.tiles_m = int(ceil_div(x.side, S::kM)), schedule.tiles_n = int(ceil_div(y.side, S::kN));
+  schedule.stages = plans::specialized_stages(p.k, 1);
+  const int64_t tiles = int64_t{schedule.tiles_m} * schedule.tiles_n;
+  const int chunks = schedule.stages / kChunk;
+  const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
+  const auto flags =
+      share(schedule, tiles, chunks, blocks, plans::kLastWave, S::kM * S::kN, S::kConsumers, context);
+  Maps maps{};
+  static_cast<BoxMaps&>(maps) = BoxMaps(x, S::kM, y, S::kN);
+  maps.out = in_boxes ? result.map(g, 1, turned) : maps.y;
+  copies.launch(flags, context);
+  launch<gemm_scaled_wgmma_kernel<S, E, turned>>(
+      "scaled_wgmma", {dim3(unsigned(blocks)), dim3(S::kThreads), sizeof(typename S::Shared), true}, context)(
+      maps, arguments, scales);
+}
+
+template <class E, int N, bool turned>
+void launch_scaling(const GemmProblem& p, Context& context) {
+  const auto run = [&]<Scaling scaling, int GROUP>() {
+    launch_tiles<E, ScaledShape<N, scaling, GROUP>, turned>(p, context);
+  };
+  if constexpr (N == 64)
+    if (has_short_groups(p)) return run.template operator()<Scaling::columns, 32>();
+  if constexpr (N == 128 || kIsPlain<E>) {
+    const ScaledOperands o(p, turned);
+    const auto whole = [&](const BlockScales& s) { return s.block_cols >= p.k; };
+    if (whole(o.scales_x) && whole(o.scales_y)) return run.template operator()<Scaling::sums, 128>();
+    if constexpr (kIsPlain<E>)
+      if (o.scales_y.block_rows >= std::min<int64_t>(o.y.side, 128))
+        return run.template operator()<Scaling::blocks, 128>();
+    run.template operator()<Scaling::columns, 128>();
+  }
+}
+
+template <class E>
+void launch_codes(const GemmProblem& p, Context& context) {
+  const plans::ScaledTile tile = plans::scaled_tile(p.m, p.n);
+  if constexpr (kIsPlain<E>) {
+    if (tile.columns == 128 && !has_short_groups(p))
+      return tile.turned ? launch_scaling<E, 128, true>(p, context)
+                         : launch_scaling<E, 128, false>(p, context);
+    tile.turned ? launch_scaling<E, 64, true>(p, context) : launch_scaling<E, 64, false>(p, context);
+  } else {
+    has_short_groups(p) ? launch_scaling<E, 64, false>(p, context)
+                        : launch_scaling<E, 128, false>(p, context);
+  }
+}
+
+}  // namespace
+
+void gemm_scaled_wgmma(const GemmProblem& given, Context& context) {
+  const GemmProblem p = by_rows(given);
+  switch (p.type) {
+    case DType::e4m3:
+      return launch_codes<Plain>(p, context);
+    case DType::e5m2:
+      return launch_codes<Fp8Pair<E5M2, E5M2>>(p, context);
+    case DType::e4m3e5m2:
+      return launch_codes<Fp8Pair<E4M3, E5M2>>(p, context);
+    default:
+      return launch_codes<Fp8Pair<E5M2, E4M3>>(p, context);
+  }
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET

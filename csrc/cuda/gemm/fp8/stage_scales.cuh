@@ -1,0 +1,106 @@
+// The scales of a product of 8-bit floating-point numbers, as a kernel that multiplies by wgmma reads them. X
+// provides the rows of wgmma and Y the columns; a line is a row of A or a column of B. A group is as many
+// codes along k as may share a scale: GROUP of them.
+//
+//   Scaling::sums      the scales belong to whole lines: they multiply the sums of a finished tile
+//   Scaling::blocks    X: a scale for each row and group; Y: one for all columns of a tile
+//   Scaling::columns   Y, too: one for each column
+//
+// With blocks and columns, scales are (groups, lines) float32, and a stage of the ring has those of its
+// groups: boxes (groups, rows of X) and (groups, columns of Y), behind the codes. Scales that lie otherwise
+// are spread so first (fp8/spread_scales.cuh). Beyond k and the lines the boxes have zeros.
+#pragma once
+
+#include "cuda/device/fragment.cuh"
+#include "cuda/device/tma.cuh"
+#include "cuda/device/vector.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+
+enum class Scaling { sums, blocks, columns };
+
+// One float32 scale for each line. Stride 0: one for all.
+struct LineScale {
+  const float* data;
+  int64_t stride;
+  int lines;
+
+  __device__ __forceinline__ float at(int line) const { return data[min(line, lines - 1) * stride]; }
+};
+
+struct OperandScales {
+  LineScale x, y;          // Scaling::sums
+  TensorMap box_x, box_y;  // the others
+};
+
+// Where the scales of a stage lie, in bytes behind its codes.
+template <Scaling scaling, int ROWS, int COLUMNS, int GROUP>
+struct ScaleBoxes {
+  static constexpr int kGroups = 128 / GROUP;  // of a stage
+  static constexpr int kX = kGroups * ROWS * 4, kY = kGroups * COLUMNS * 4;
+  static constexpr int kBytes = scaling == Scaling::sums ? 0 : kX + kY;
+  static constexpr int kRoom = (kBytes + 1023) / 1024 * 1024;  // tiles begin at multiples of 1024 bytes
+
+  __device__ __forceinline__ static void load(unsigned char* to, const OperandScales& scales, Barrier* full,
+                                              int row, int column, int stage) {
+    load_box(to, &scales.box_x, full, row, stage * kGroups, 0);
+    load_box(to + kX, &scales.box_y, full, column, stage * kGroups, 0);
+  }
+};
+
+// Multiplies a thread's sums (64, 2 R) of a warpgroup, whose first row and column of the product are these,
+// by the scales of their lines: first by that of A, which is Y in a `turned` tile.
+template <bool turned, int R>
+__device__ __forceinline__ void scale_sums(float (&sum)[R], const OperandScales& scales, int row,
+                                           int column) {
+  const Position first = WgmmaLayout<float>::c(int(threadIdx.x) % 128, 0);
+  const float x[2] = {scales.x.at(row + first.row), scales.x.at(row + first.row + 8)};
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; i += 4) {
+    float y[2];
+    FASTGEMM_UNROLL
+    for (int j = 0; j < 2; ++j) y[j] = scales.y.at(column + first.column + 2 * i + j);
+    FASTGEMM_UNROLL
+    for (int j = 0; j < 4; ++j)
+      sum[i + j] = turned ? sum[i + j] * y[j % 2] * x[j / 2] : sum[i + j] * x[j / 2] * y[j % 2];
+  }
+}
+
+// The scales of one group, for the sums of a thread.
+template <Scaling scaling>
+class GroupScales {
+ public:
+  // `x` and `y`: the group's boxes. The thread's first row is `row` of X.
+  __device__ __forceinline__ GroupScales(const float* x, const float* y, int row) : y_(y) {
+    if constexpr (scaling == Scaling::sums) return;
+    const float by = scaling == Scaling::blocks ? *y : 1.0f;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < 2; ++i) x_[i] = scaling == Scaling::blocks ? x[row + 8 * i] * by : x[row + 8 * i];
+  }
+
+  // sum += the products of the group, times its scales.
+  template <int R>
+  __device__ __forceinline__ void add(float (&sum)[R], const float (&product)[R]) const {
+    if constexpr (scaling == Scaling::sums) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < R; ++i) sum[i] += product[i];
+    } else if constexpr (scaling == Scaling::blocks) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < R; ++i) sum[i] = fmaf(product[i], x_[i % 4 / 2], sum[i]);
+    } else {
+      const float* const pairs = y_ + fresh_lane() % 4 * 2;
+      FASTGEMM_UNROLL
+      for (int i = 0; i < R; i += 4) {
+        const auto y = load_vector<Vector<float, 2>>(pairs + 2 * i);
+        FASTGEMM_UNROLL
+        for (int j = 0; j < 4; ++j) sum[i + j] = fmaf(product[i + j], x_[j / 2] * y[j % 2], sum[i + j]);
+      }
+    }
+  }
+
+ private:
+  const float* y_;
+  float x_[2] = {};
+};
+
+}  // namespace fastgemm::FASTGEMM_TARGET
