@@ -76,8 +76,8 @@ def scaled_mm(
             :func:`quantize_fp8` rounds the float32 result, and its scales are returned, too.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
-        precision: ``None`` and ``"promoted"``: at most 128 along K are summed in a tensor core, which keeps 14 bits,
-            and their sums in float32. ``"fast"`` allows longer sums of the tensor core; no kernel uses them today.
+        precision: ``None`` and ``"promoted"``: a tensor core, which keeps 14 bits, sums at most 128 along K, and
+            the sums of these are float32. ``"fast"`` allows longer sums of it; no kernel uses them today.
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
 
     Returns:
