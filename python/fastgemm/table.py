@@ -62,9 +62,14 @@ class KernelInfo:
         return self.unavailable is None
 
     @property
+    def needs_scales(self) -> bool:
+        """Whether it takes only 8-bit floating-point numbers, which have scales (:func:`fastgemm.scaled_mm`)."""
+        return all(dtype.startswith("float8") for dtype in self.dtypes)
+
+    @property
     def takes_matrices(self) -> bool:
         """Whether it computes ordinary products: of two matrices, or of a batch of them."""
-        return "none" in self.codes and "none" in self.groups
+        return "none" in self.codes and "none" in self.groups and not self.needs_scales
 
     def takes(self, dtype: torch.dtype, code: str = "none", groups: str = "none") -> bool:
         """Whether the kernel takes operands of this dtype, complex ones by the type of their parts. With a

@@ -28,7 +28,7 @@ ROWS = [
     row
     for row in fastgemm.kernels(device="cuda")
     if not row.name.startswith(LIBRARIES) and row.role != "shortcut"  # this launches other rows
-    if "none" in row.groups  # explain makes no groups
+    if "none" in row.groups and not row.needs_scales  # explain makes neither groups nor scales
 ]
 
 

@@ -142,10 +142,10 @@ COMMANDS = [
     ("fastgemm bench --kernel microkernal", "'microkernal' is no kernel", "did you mean microkernel?"),
     (
         "fastgemm bench --kernel dequantized --device cpu",
-        "packed weights or groups only",
+        "packed weights, groups or fp8 only",
         "info --kernels lists all",
     ),
-    ("fastgemm explain gemm --kernel grouped_mma", "for groups only", "info --kernels lists all"),
+    ("fastgemm explain gemm --kernel grouped_mma", "for groups or fp8 only", "info --kernels lists all"),
     ("fastgemm bench --kernel padded", "'padded' is no kernel of gemm", "it is one of transpose"),
     ("fastgemm bench --op add --tune", "not add", "--tune measures gemm and transpose"),
     ("fastgemm bench --precision fp8", "'fp8'", "'ieee', 'tf32'"),

@@ -80,6 +80,7 @@ SERIES = (
     Series("float32, `bf16x3`", "bfloat16, three products", "float32", "bf16x3"),
     Series("float32, `tf32`", "tf32", "float32", "tf32"),
     *(Series(name, name, name) for name in ("float16", "bfloat16", "int8", "uint8")),
+    Series("fp8 with scales", "e4m3, e5m2", "float8_e4m3fn"),
     Series("int16", "bytes, four products", "int16"),
     Series("int32", "bytes, ten products", "int32"),
 )
@@ -156,7 +157,9 @@ SUPPORT = Table(
     words=5,
 )
 FIRST = Column("GPU", lambda generation: f"{generation.capability}, {generation.gpus.split(',')[0]}")
-CHOSEN = [series for series in SERIES if "x3" not in series.precision]
+CHOSEN = [  # only one row takes fp8
+    series for series in SERIES if "x3" not in series.precision and not series.dtype.startswith("float8")
+]
 CHOICES = Table(
     [FIRST, *(Column(series.name, lambda generation, s=series: generation.choice(s)) for series in CHOSEN)],
     words=1 + len(CHOSEN),

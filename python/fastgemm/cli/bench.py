@@ -22,7 +22,7 @@ from .console import console, failures_as_exit_code, progress_bar, say_written, 
 def choices_of(device: str, op: Op, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple[Choice, ...]:
     """The choices for each problem: levels, kernels, or the fastest known. Raises click.BadParameter."""
     own = [row for row in kernels(op, device) if op != "gemm" or row.takes_matrices]
-    what = "takes packed weights or groups only, which this command does not make"
+    what = "takes packed weights, groups or fp8 only, which this command does not make"
     for name in names:
         options.check_kernel(name, op, device, own, what)
     return (*((("level", n),) for n in levels), *((("kernel", name),) for name in names)) or ((),)

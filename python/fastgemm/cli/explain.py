@@ -52,9 +52,9 @@ def _choice(text_of_it: str) -> dict[str, Any]:
 def _check_kernel(op: Op, choice: dict[str, Any], option: str) -> dict[str, Any]:
     """Checks that a choice names no kernel, or one that the simulator runs. Raises click.BadParameter."""
     if "kernel" in choice:
-        rows = [row for row in kernels(op, "cuda") if "none" in row.groups]
+        rows = [row for row in kernels(op, "cuda") if "none" in row.groups and not row.needs_scales]
         own = [row for row in rows if row.level < options.LIBRARY_LEVEL]
-        what = "is a library's or for groups only, which the simulator does not run here"
+        what = "is a library's, or for groups or fp8 only, which the simulator does not run here"
         options.check_kernel(choice["kernel"], op, "cuda", own, what, option)
     return choice
 

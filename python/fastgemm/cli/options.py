@@ -220,8 +220,8 @@ def _command_for(row: KernelInfo) -> str:
     """The command that runs a kernel on this machine (without a GPU, the simulator), or why none can."""
     obstacle = cuda_obstacle() if row.device == "cuda" else None
     dtypes = [name for name in ("float32", "bfloat16", *row.dtypes) if name in MOVABLE and name in row.dtypes]
-    if "none" not in row.groups:
-        return "no command makes groups"
+    if "none" not in row.groups or row.needs_scales:
+        return "no command makes groups, or scales of fp8"
     if obstacle and (row.level == LIBRARY_LEVEL or (row.op == "gemm" and not dtypes)):
         return obstacle
     words = ["explain", row.op] if obstacle else ["bench", "--op", row.op, "--device", row.device]
