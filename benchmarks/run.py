@@ -6,7 +6,7 @@ preset.
     python benchmarks/run.py --device cpu --minutes 3
     python benchmarks/run.py peers --minutes 4        # named presets use all of these minutes
     python benchmarks/run.py weak_spots --out build/results --raw
-    python benchmarks/run.py grid --type bf16 --budget 420 --limit 20    # grid, packed, grouped: only if named
+    python benchmarks/run.py grid --type bf16 --budget 420 --limit 20  # grid, packed, grouped, fp8: only if named
 
 Each preset gets its share of the minutes and writes its file at its end, so an interrupted run keeps the files of
 finished presets. A preset is skipped if too little time is left; the last line names skipped presets.

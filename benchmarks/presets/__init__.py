@@ -10,7 +10,7 @@ from contests import Preset
 # Presets that README shows come before long ones.
 MODULES = (
     "package complex symmetric invariant residues linear portable newton_schulz first_product examples "
-    "grid packed grouped"
+    "grid packed grouped fp8"
 )
 PRESETS: dict[str, Preset] = {}
 for module in MODULES.split():

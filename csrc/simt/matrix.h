@@ -35,13 +35,5 @@ template <>
 inline constexpr char kTypesText<MixedBytes<uint8_t, int8_t>>[] = ".s32.u8.s8";
 template <>
 inline constexpr char kTypesText<MixedBytes<int8_t, uint8_t>>[] = ".s32.s8.u8";
-template <>
-inline constexpr char kTypesText<Fp8Pair<E4M3, E4M3>>[] = ".f32.e4m3.e4m3";
-template <>
-inline constexpr char kTypesText<Fp8Pair<E4M3, E5M2>>[] = ".f32.e4m3.e5m2";
-template <>
-inline constexpr char kTypesText<Fp8Pair<E5M2, E4M3>>[] = ".f32.e5m2.e4m3";
-template <>
-inline constexpr char kTypesText<Fp8Pair<E5M2, E5M2>>[] = ".f32.e5m2.e5m2";
 
 }  // namespace fastgemm::simt

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fp8.h"
+#include "cuda/device/fp8.cuh"
 #include "cuda/device/swizzle.cuh"
 #include "simt/box.h"
 #include "simt/groups.h"
@@ -18,6 +18,15 @@
 namespace fastgemm::simt {
 
 using runtime::kWarpgroup;
+
+template <>
+inline constexpr char kTypesText<Fp8Pair<E4M3, E4M3>>[] = ".f32.e4m3.e4m3";
+template <>
+inline constexpr char kTypesText<Fp8Pair<E4M3, E5M2>>[] = ".f32.e4m3.e5m2";
+template <>
+inline constexpr char kTypesText<Fp8Pair<E5M2, E4M3>>[] = ".f32.e5m2.e4m3";
+template <>
+inline constexpr char kTypesText<Fp8Pair<E5M2, E5M2>>[] = ".f32.e5m2.e5m2";
 
 static float widen(E4M3 x) { return fp8::decode<Fp8::e4m3>(x.bits); }
 static float widen(E5M2 x) { return fp8::decode<Fp8::e5m2>(x.bits); }

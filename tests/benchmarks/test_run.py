@@ -69,6 +69,7 @@ SHOWN = (
     "transformer",
     "packed",
     "grouped",
+    "fp8",
 )
 CONTENDERS = {
     "complex": {"fastgemm", "level 6", "torch"},

@@ -16,6 +16,7 @@ from . import (
     choosing,
     counters,
     explain,
+    fp8,
     grouped,
     groups,
     levels,
@@ -32,7 +33,7 @@ BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
 MARKER = re.compile(r"<!-- (\w+):(?:begin|end) -->")
 OF_FILES: dict[str, Block] = {
     name: block
-    for module in (levels, groups, models, products, packed, grouped, accuracy, peers)
+    for module in (levels, groups, models, products, packed, grouped, fp8, accuracy, peers)
     for name, block in module.BLOCKS.items()
 } | choosing.OF_FILES
 OF_THE_BUILD = {**support.BLOCKS, **explain.BLOCKS, **choosing.BLOCKS, **packed.OF_THE_BUILD}

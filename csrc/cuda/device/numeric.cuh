@@ -22,17 +22,6 @@ template <class A, class B>
 struct MixedBytes {
   uint8_t bits;
 };
-// 8-bit floating-point numbers (core/fp8.h), and an element of a product of them.
-struct E4M3 {
-  uint8_t bits;
-};
-struct E5M2 {
-  uint8_t bits;
-};
-template <class A, class B>
-struct Fp8Pair {
-  uint8_t bits;
-};
 // int16 whose products are summed in 64 bits.
 struct LongInt16 {
   int16_t bits;
@@ -63,18 +52,6 @@ struct AccumulatorOf<uint8_t> {
 template <class A, class B>
 struct AccumulatorOf<MixedBytes<A, B>> {
   using type = uint32_t;
-};
-template <>
-struct AccumulatorOf<E4M3> {
-  using type = float;
-};
-template <>
-struct AccumulatorOf<E5M2> {
-  using type = float;
-};
-template <class A, class B>
-struct AccumulatorOf<Fp8Pair<A, B>> {
-  using type = float;
 };
 template <>
 struct AccumulatorOf<int16_t> {
@@ -111,11 +88,6 @@ struct ElementsOf {
 };
 template <class A_, class B_>
 struct ElementsOf<MixedBytes<A_, B_>> {
-  using A = A_;
-  using B = B_;
-};
-template <class A_, class B_>
-struct ElementsOf<Fp8Pair<A_, B_>> {
   using A = A_;
   using B = B_;
 };

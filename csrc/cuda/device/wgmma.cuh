@@ -128,22 +128,6 @@ template <Major... majors>
 struct WgmmaText<MixedBytes<int8_t, uint8_t>, majors...> {
   static constexpr char kTypes[] = "k32.s32.s8.u8", kTail[] = "";
 };
-template <Major... majors>
-struct WgmmaText<Fp8Pair<E4M3, E4M3>, majors...> {
-  static constexpr char kTypes[] = "k32.f32.e4m3.e4m3", kTail[] = ", 1, 1";
-};
-template <Major... majors>
-struct WgmmaText<Fp8Pair<E4M3, E5M2>, majors...> {
-  static constexpr char kTypes[] = "k32.f32.e4m3.e5m2", kTail[] = ", 1, 1";
-};
-template <Major... majors>
-struct WgmmaText<Fp8Pair<E5M2, E4M3>, majors...> {
-  static constexpr char kTypes[] = "k32.f32.e5m2.e4m3", kTail[] = ", 1, 1";
-};
-template <Major... majors>
-struct WgmmaText<Fp8Pair<E5M2, E5M2>, majors...> {
-  static constexpr char kTypes[] = "k32.f32.e5m2.e5m2", kTail[] = ", 1, 1";
-};
 
 // Keeps the compiler from moving instructions that use these registers across this point.
 template <int R>
@@ -189,8 +173,8 @@ __device__ __forceinline__ void wgmma_wait(Registers&... registers) {
 }
 
 // d (64, 2 R) = a (64, K) * b (K, 2 R), plus d if `accumulate`. K is 32 bytes of T: Half, BFloat16, Tf32,
-// int8_t, uint8_t, MixedBytes of these, or Fp8Pair. Integers wrap modulo 2^32. WgmmaLayout gives the layout
-// of d.
+// int8_t, uint8_t, MixedBytes of these, or Fp8Pair (device/fp8.cuh). Integers wrap modulo 2^32. WgmmaLayout
+// gives the layout of d.
 template <class T, Major a_major = Major::k, Major b_major = Major::k, int R>
 __device__ __forceinline__ void wgmma(Accumulator<T> (&d)[R], MatrixDescriptor a, MatrixDescriptor b,
                                       bool accumulate = true) {

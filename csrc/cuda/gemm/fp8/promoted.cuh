@@ -11,6 +11,7 @@
 // idle. Method: the promotion of DeepSeek-V3 (technical report, 3.3.2).
 #pragma once
 
+#include "cuda/device/fp8.cuh"
 #include "cuda/gemm/fp8/stage_scales.cuh"
 #include "cuda/gemm/parts/specialized.cuh"
 

@@ -8,6 +8,7 @@
 //   - for few rows or columns of C, tiles are those of C^T, 64 or 128 wide: the large operand has the rows of
 //     wgmma.
 #include "cuda/gemm/fp8/promoted.cuh"
+#include "cuda/gemm/fp8/scaled_tile.h"
 #include "cuda/gemm/fp8/spread_scales.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 

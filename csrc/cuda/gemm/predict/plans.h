@@ -246,26 +246,6 @@ inline int packed_columns(int64_t m, int64_t n, int64_t processors) {
 inline int specialized_stages(int64_t k, int element_bytes) {
   return int(std::max<int64_t>(ceil_div(k, 128 / element_bytes), kChunk));
 }
-// scaled_wgmma: tiles of (192, 64 or 128), of C or of C^T, so that as little as possible lies beyond C. A
-// tile of 64 columns reads as many rows for half as many products.
-inline constexpr int kScaledM = 192;
-struct ScaledTile {
-  bool turned;
-  int columns;
-};
-inline ScaledTile scaled_tile(int64_t m, int64_t n) {
-  ScaledTile best{};
-  double least = 0;
-  for (const bool turned : {false, true}) {
-    for (const int columns : {128, 64}) {
-      const int64_t rows = turned ? n : m, others = turned ? m : n;
-      const double work = double(ceil_div(rows, kScaledM) * kScaledM) * double(ceil_div(others, columns)) *
-                          (columns == 64 ? 80 : 128);
-      if (best.columns == 0 || work < least) best = {turned, columns}, least = work;
-    }
-  }
-  return best;
-}
 // packed_mma: the room of a stage for the scales and zeros of a unit.
 constexpr int packed_tail_bytes(int code_bits) { return code_bits == 4 ? 1024 : 2048; }
 

@@ -1,0 +1,151 @@
+"""Products of fp8 with scales beside torch's, in all recipes, for squares and for few rows, and their errors.
+
+"fastgemm" is ``level=None``. "fast" is torch with ``use_fast_accum``. NN, TN and TT are fastgemm's layouts of
+the product that "fastgemm" and torch compute as NT. Errors are norms over some rows, relative to the float64
+product of the quantized operands; results are bfloat16, or float32 where the group is "errors". "quantize"
+rounds a bfloat16 matrix; its "copy" moves as many bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import fastgemm
+import torch
+from contests import Contest, Preset, of_contests
+from fastgemm._fp8.recipes import RECIPES
+from torch import Tensor
+from torch.nn import functional
+
+TENSOR, ROW, BLOCKS, FINE, MX = (
+    ("tensor", "tensor"),
+    ("row", "row"),
+    ("1x128", "128x128"),
+    ("1x128", "1x128"),
+    ("1x32", "1x32"),
+)
+PRODUCT, LAYOUTS, ERRORS, QUANTIZE = "product", "layouts", "errors", "quantize"
+LAYERS = (8192, 8192), (4096, 14336), (28672, 4096)  # (N, K)
+CHECKED = 64  # rows whose error is computed
+ALLOWED = {"bfloat16": 2e-3, "float32": 1.5e-4}  # the first is the rounding of the result
+PROBLEMS = {  # what, recipes, (M, N, K)
+    "cuda": [
+        *(
+            (PRODUCT, r, (s, s, s))
+            for s in (1024, 2048, 4096, 8192, 16384)
+            for r in (TENSOR, ROW, BLOCKS, FINE)
+        ),
+        *((PRODUCT, MX, (s, s, s)) for s in (4096, 8192)),
+        (PRODUCT, TENSOR, (4095, 4097, 4093)),
+        *((LAYOUTS, TENSOR, (s, s, s)) for s in (4096, 8192)),
+        *(
+            (PRODUCT, r, (m, *w))
+            for w in LAYERS
+            for m in (1, 16, 64, 128, 512)
+            for r in (TENSOR, ROW, BLOCKS)
+        ),
+        *((ERRORS, r, (256, 384, k)) for r in (TENSOR, ROW, BLOCKS, FINE, MX) for k in (1024, 8192, 65536)),
+        *((QUANTIZE, (r, r), (8192, 1, 8192)) for r in RECIPES),
+    ],
+    "cpu": [
+        *((PRODUCT, r, (s, s, s)) for s in (1024, 2048) for r in (TENSOR, ROW, BLOCKS)),
+        *((PRODUCT, r, (16, 4096, 4096)) for r in (TENSOR, ROW)),
+    ],
+}
+
+
+def operand(lines: int, k: int, recipe: str, device: str) -> tuple[Tensor, Tensor]:
+    """Codes (lines, k) and scales of their blocks; those of 1 x 128 have contiguous lines, as torch wants them."""
+    codes = torch.randn(lines, k, device=device).to(torch.float8_e4m3fn)
+    rows, groups = (1, 1) if recipe == "tensor" else RECIPES[recipe].grid(lines, k)
+    if recipe in ("tensor", "row", "128x128"):
+        return codes, torch.rand(rows, groups, device=device) + 0.5
+    return codes, (torch.rand(groups, rows, device=device) + 0.5).mT
+
+
+def exact_rows(codes: Tensor, scales: Tensor, recipe: str, count: int) -> Tensor:
+    """The numbers of the first rows of an operand, in float64."""
+    blocks, (lines, k) = RECIPES[recipe], codes.shape
+    spread = scales.double().repeat_interleave(blocks.lines or lines, 0)[:count]
+    return codes[:count].double() * spread.repeat_interleave(blocks.along_k or k, 1)[:, :k]
+
+
+def of_torch(
+    a: Tensor, w: Tensor, scale_a: Tensor, scale_w: Tensor, recipes: tuple[str, str], dtype: torch.dtype
+) -> Callable[..., Tensor]:
+    """torch's product, which raises RuntimeError where torch has none."""
+    if recipes in (TENSOR, ROW):
+        given: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_w.mT, "out_dtype": dtype}
+        if recipes == TENSOR:
+            given |= {"scale_a": scale_a.reshape(()), "scale_b": scale_w.reshape(())}
+        return partial(torch._scaled_mm, a, w.mT, **given)
+    kinds = [getattr(functional.ScalingType, f"BlockWise{recipe}", None) for recipe in recipes]
+    if None in kinds or recipes == MX:
+        return partial(_refuse, "torch has no such product")
+    scale_b = scale_w.mT if recipes == BLOCKS else scale_w
+
+    def product() -> Tensor:
+        try:
+            return functional.scaled_mm(a, w.mT, scale_a, kinds[0], scale_b, kinds[1], output_dtype=dtype)
+        except ValueError as error:  # what other devices and types get
+            raise RuntimeError(str(error)) from error
+
+    return product
+
+
+def _refuse(why: str) -> Tensor:
+    raise RuntimeError(why)
+
+
+def in_columns(codes: Tensor) -> Tensor:
+    return codes.view(torch.uint8).mT.contiguous().view(codes.dtype).mT
+
+
+def quantizing(recipe: str, m: int, k: int, device: str) -> Contest:
+    x = torch.randn(m, k, device=device, dtype=torch.bfloat16)
+    moved = x.flatten()[: x.numel() * 3 // 4]  # a copy of these reads and writes as many bytes
+    calls = {
+        "copy": lambda: moved.clone(),
+        "fastgemm": lambda: fastgemm.quantize_fp8(x, recipe)[0],
+    }
+    about = {"group": f"{QUANTIZE}, {recipe}", "label": f"{m} x {k}"}
+    return Contest(calls, (m, k), "bfloat16", baseline="copy", operations=0, about=about)
+
+
+def contest(device: str, what: str, recipes: tuple[str, str], shape: tuple[int, int, int]) -> Contest:
+    m, n, k = shape
+    if what == QUANTIZE:
+        return quantizing(recipes[0], m, k, device)
+    (a, scale_a), (w, scale_w) = operand(m, k, recipes[0], device), operand(n, k, recipes[1], device)
+    dtype = "float32" if what == ERRORS else "bfloat16"
+    type_ = getattr(torch, dtype)
+    names = {"recipe_a": recipes[0], "recipe_b": recipes[1]}
+    own = partial(fastgemm.scaled_mm, scale_a=scale_a, scale_b=scale_w.mT, out_dtype=type_, **names)
+    torchs = of_torch(a, w, scale_a, scale_w, recipes, type_)
+    calls: dict[str, Callable[[], Tensor]] = {"torch": torchs, "fastgemm": partial(own, a, w.mT)}
+    if recipes == TENSOR and device == "cuda":
+        calls["fast"] = partial(torchs, use_fast_accum=True)
+        if any(size % 16 for size in (n, k)):
+            del calls["fast"]
+    if what == LAYOUTS:
+        turned_a, turned_w = in_columns(a), in_columns(w)
+        calls |= {
+            "NN": partial(own, a, turned_w.mT),
+            "TN": partial(own, turned_a, turned_w.mT),
+            "TT": partial(own, turned_a, w.mT),
+        }
+    expected = exact_rows(a, scale_a, recipes[0], CHECKED) @ exact_rows(w, scale_w, recipes[1], n).mT
+
+    def check(way: str, result: Tensor) -> dict[str, Any]:
+        error = float((result[:CHECKED].double() - expected).norm() / expected.norm())
+        limit = ALLOWED[dtype] if way != "fast" else 1.0
+        wrong = {} if error <= limit else {"right": False, "message": f"error {error:.2e} of {limit:.1e}"}
+        return wrong | {"more": {"error": error}}
+
+    about = {"group": f"{what}, {' by '.join(dict.fromkeys(recipes))}", "layout": "NT"}
+    return Contest(calls, shape, dtype, check=check, timed=what != ERRORS, about=about)
+
+
+PRESETS = {"fp8": Preset({"cuda": 90, "cpu": 60}, of_contests("fp8", PROBLEMS, contest), by_name=True)}
