@@ -26,9 +26,6 @@ struct PromotedSource {
   using Scales = ScaleBoxes<scaling, ROWS, COLUMNS, GROUP>;
   using Sum = float;
   static constexpr int kSums = COLUMNS / 2, kCodes = X::kBytes + Y::kBytes;
-  struct Products {
-    using Rows = InOrder;
-  };
 
   // As StageProducer (parts/main_loop.cuh); the stages also have scales.
   template <class S>
@@ -60,7 +57,10 @@ struct PromotedSource {
 
   template <class S>
   class Consumer {
+    static constexpr int kSteps = GROUP / 32;  // instructions of a product
+
    public:
+    static constexpr int kProducts = X::kSteps / kSteps;  // of a stage
     RingPosition<S::kStages> at{0, 0};
 
     template <class Shared>
@@ -72,41 +72,33 @@ struct PromotedSource {
           row_(16 * warp + int(threadIdx.x) % 32 / 4),
           leader_(threadIdx.x % 32 == 0) {}
 
-    template <int R, class Schedule>
-    __device__ __forceinline__ void begin(float (&sum)[R], const Schedule&, const Part&, int) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < R; ++i) sum[i] = 0;
-    }
-
-    template <int R, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&sum)[R], bool /* accumulate */, Meanwhile&&) {
+    // Begins the next product: that of a group of k. Nothing else may access `product` until complete().
+    template <int R>
+    __device__ __forceinline__ void issue(float (&product)[R]) {
       // The shuffle tells the compiler that all lanes agree, so that descriptors are made in uniform
       // registers.
       const int stage = __shfl_sync(0xffffffffu, at.stage, 0), bytes = stage * S::kStageBytes;
       wait_phase(&ring_.full[stage], at.phase);
-      constexpr int kSteps = GROUP / 32;  // instructions
-      FASTGEMM_NO_UNROLL
-      for (int step = 0; step < X::kSteps; step += kSteps) {
-        float product[R];
-        wgmma_fence(product);
-        FASTGEMM_UNROLL
-        for (int i = 0; i < kSteps; ++i)
-          wgmma<E>(product, x_.at(bytes + X::step(step + i)), y_.at(bytes + Y::step(step + i)), i > 0);
-        wgmma_commit();
-        const auto* const boxes = reinterpret_cast<const float*>(stages_ + bytes + kCodes);
-        const int group = step / kSteps;
-        const GroupScales<scaling> scales(boxes + group * ROWS, boxes + Scales::kX / 4 + group * COLUMNS,
-                                          row_);
-        wgmma_wait<0>(product);
-        const bool is_last = step + kSteps == X::kSteps;
-        if (scaling != Scaling::columns && is_last) release(stage);
-        scales.add(sum, product);
-        if (scaling == Scaling::columns && is_last) release(stage);
-      }
-      at.advance();
+      wgmma_fence(product);
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kSteps; ++i)
+        wgmma<E>(product, x_.at(bytes + X::step(step_ + i)), y_.at(bytes + Y::step(step_ + i)), i > 0);
+      wgmma_commit();
     }
+    // Waits for the product and adds it to the sums.
     template <int R>
-    __device__ __forceinline__ void finish(float (&)[R]) {}
+    __device__ __forceinline__ void complete(float (&sum)[R], float (&product)[R]) {
+      const int stage = __shfl_sync(0xffffffffu, at.stage, 0), group = step_ / kSteps;
+      const auto* const boxes = reinterpret_cast<const float*>(stages_ + stage * S::kStageBytes + kCodes);
+      const GroupScales<scaling> scales(boxes + group * ROWS, boxes + Scales::kX / 4 + group * COLUMNS, row_);
+      wgmma_wait<0>(product);
+      const bool is_last = kSteps == X::kSteps || step_ + kSteps == X::kSteps;
+      if (scaling != Scaling::columns && is_last) release(stage);
+      scales.add(sum, product);
+      if (scaling == Scaling::columns && is_last) release(stage);
+      if (is_last) at.advance();
+      if (kSteps != X::kSteps) step_ = is_last ? 0 : step_ + kSteps;
+    }
 
    private:
     // The stage may be filled again: its products are complete, and all lanes have read its scales.
@@ -120,7 +112,70 @@ struct PromotedSource {
     MatrixDescriptor x_, y_;
     int row_;  // the thread's first row of X
     bool leader_;
+    int step_ = 0;  // the first instruction of the next product in its stage
   };
 };
+
+// What a block shares of the last tiles (parts/schedules/stream_k.cuh), in shared memory: a consumer has no
+// registers left for it.
+struct BlockShare {
+  int tile, end;              // of the part that is computed first: its end is `end`
+  int last_tile, last_begin;  // of the part that is computed last
+
+  __device__ __forceinline__ void init(const StreamK& plan) {
+    const int64_t begin = plan.begin(int(blockIdx.x)), stop = plan.begin(int(blockIdx.x) + 1);
+    tile = last_tile = end = last_begin = 0;
+    if (begin == stop) return void(last_tile = 1);  // no share
+    tile = plan.whole_tiles + int((stop - 1) / plan.steps), end = int((stop - 1) % plan.steps) + 1;
+    last_tile = plan.whole_tiles + int(begin / plan.steps), last_begin = int(begin % plan.steps);
+  }
+  // Part i of the block, in the order of Parts. Returns false after the last part.
+  __device__ __forceinline__ bool part(const StreamK& plan, int i, Part& part) const {
+    const int whole = int(blockIdx.x) + i * int(gridDim.x);
+    if (whole < plan.whole_tiles) return part = {whole, 0, plan.steps}, true;
+    const int later = (whole - plan.whole_tiles) / int(gridDim.x);
+    part = {tile - later, tile - later == last_tile ? last_begin : 0, later == 0 ? end : plan.steps};
+    return part.tile >= last_tile;
+  }
+};
+
+// Computes a block's parts of tiles. begin(part) is called before a part's last products, and
+// finish(sum, part) with the sums of a part, while the first product of the next part is computed:
+//
+//   tensor cores | ... | last product | first product | second product ...
+//   warpgroup          |   waits      | add | finish(sum)     | add
+template <class S, class Consumer, class Begin, class Finish>
+__device__ __forceinline__ void consume_promoted(Consumer& consumer, const auto& schedule,
+                                                 const BlockShare& share, Begin&& begin, Finish&& finish) {
+  const auto& plan = schedule.g.schedule;
+  float sum[S::kSums], product[S::kSums];
+  int i = 0;
+  // Parts are computed anew where they are needed, because no registers are left to hold them.
+  const auto part = [&](int later, Part& to) { return share.part(plan.work, fresh(i) + later, to); };
+  const auto finish_part = [&] {
+    Part done;
+    part(0, done);
+    finish(sum, done);
+  };
+  Part next;
+  if (!part(0, next)) return;
+  consumer.issue(product);
+  for (;; ++i) {
+    begin(next);
+    FASTGEMM_UNROLL
+    for (int j = 0; j < S::kSums; ++j) sum[j] = 0;
+    consumer.complete(sum, product);
+    FASTGEMM_NO_UNROLL
+    for (int left = plan.stages_of(next) * Consumer::kProducts; left > 1; --left) {
+      consumer.issue(product);
+      consumer.complete(sum, product);
+    }
+    if (!part(1, next)) break;
+    consumer.issue(product);
+    finish_part();
+    wgmma_wait<0>(product);
+  }
+  finish_part();
+}
 
 }  // namespace fastgemm::FASTGEMM_TARGET

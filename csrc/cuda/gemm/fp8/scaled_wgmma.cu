@@ -19,10 +19,20 @@ namespace {
 constexpr int kConsumerRegisters = 152, kProducerRegisters = 56;
 static_assert(3 * kConsumerRegisters + kProducerRegisters <= 512);
 
+// What a block keeps in shared memory beside stages and boxes.
+template <int N, Scaling scaling>
+struct ScaledTail {
+  BlockShare share;
+};
+template <int N>
+struct ScaledTail<N, Scaling::sums> {
+  BlockShare share;
+  LineScales<N> scales[3][2];  // of each warpgroup
+};
 template <int N, Scaling SCALING, int GROUP>
 struct ScaledShape
     : RoomShape<N, (plans::kScaledM + N) * 128 + ScaleBoxes<SCALING, plans::kScaledM, N, GROUP>::kRoom,
-                NoTail, plans::kScaledM> {
+                ScaledTail<N, SCALING>, plans::kScaledM> {
   static constexpr Scaling kScaling = SCALING;
   static constexpr int kGroup = GROUP;
   static constexpr bool kAddsC = false;
@@ -37,6 +47,41 @@ inline constexpr bool kIsPlain = std::is_same_v<E, Plain>;
 // The result's numbers; float32 is its wide type.
 using Out16 = BFloat16;
 
+// What a consumer warp does: multiplies, and stores the tiles that its block finishes.
+template <class S, class Source, class Out, bool turned>
+__device__ __forceinline__ void multiply_tiles(typename S::Shared& shared, const Maps& maps,
+                                               const PersistentSchedule<S, Out16>& schedule,
+                                               const OperandScales& scales, int warp) {
+  const auto place_of = [&](int tile) {
+    return place_of_box<turned>(schedule.stored_at(tile), warp, 0, int(sizeof(Out)));
+  };
+  const BoxStore store(shared.staging[warp], shared.boxes[warp],
+                       schedule.g.rows.data ? nullptr : &maps.out);
+  HeldBoxes<Box<Out, InOrder, turned>, S::kSums, decltype(place_of), BoxStore, 0> boxes(store, place_of);
+  typename Source::template Consumer<S> consumer(shared, warp);
+  if constexpr (S::kScaling == Scaling::sums) {
+    LineScalesCopy<S::kN> copy(shared.tail.scales);
+    consume_promoted<S>(
+        consumer, schedule, shared.tail.share,
+        [&](const Part& part) {
+          const auto place = schedule.place(part);
+          copy.begin(scales, place.row + 64 * (warp_index() / 4), place.column);
+        },
+        [&](auto& sum, const Part& part) {
+          const bool finishes = schedule.finishes(sum, part, warp_index() / 4);
+          copy.template multiply<turned>(sum);
+          if (finishes) boxes.take(sum, part.tile, [](float x) { return x; });
+        });
+  } else {
+    consume_promoted<S>(
+        consumer, schedule, shared.tail.share, [](const Part&) {},
+        [&](auto& sum, const Part& part) {
+          if (schedule.finishes(sum, part, warp / 4)) boxes.take(sum, part.tile, [](float x) { return x; });
+        });
+  }
+  wait_stores_read<0>();
+}
+
 template <class S, class E, bool turned>
 __global__ void __launch_bounds__(S::kThreads, 1)
     gemm_scaled_wgmma_kernel(const __grid_constant__ Maps maps, const __grid_constant__ Arguments<Out16> g,
@@ -47,6 +92,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x == S::kConsumerThreads)
     prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
   shared->init();
+  if (threadIdx.x == 0) shared->tail.share.init(g.schedule.work);
   __syncthreads();
   launch_dependents();
   const int warp = warp_index();
@@ -59,15 +105,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     claim_registers<kConsumerRegisters>();
     grid_dependency_wait();
     with_result([&]<class Out>() {
-      const auto consumer = [&] { return typename Source::template Consumer<S>(*shared, warp); };
-      const auto adjust = [&](auto& sum, const Part& part) -> auto& {
-        if constexpr (S::kScaling == Scaling::sums) {
-          const auto place = schedule.place(part);
-          scale_sums<turned>(sum, scales, place.row + 64 * (warp / 4), place.column);
-        }
-        return sum;
-      };
-      consume<Source, Out, turned>(*shared, consumer, maps, schedule, warp, adjust);
+      multiply_tiles<S, Source, Out, turned>(*shared, maps, schedule, scales, warp);
     });
     return;
   }

@@ -11,6 +11,7 @@
 // are spread so first (fp8/spread_scales.cuh). Beyond k and the lines the boxes have zeros.
 #pragma once
 
+#include "cuda/device/async_copy.cuh"
 #include "cuda/device/fragment.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/vector.cuh"
@@ -25,7 +26,9 @@ struct LineScale {
   int64_t stride;
   int lines;
 
-  __device__ __forceinline__ float at(int line) const { return data[min(line, lines - 1) * stride]; }
+  __device__ __forceinline__ const float* address(int line) const {
+    return data + min(line, lines - 1) * stride;
+  }
 };
 
 struct OperandScales {
@@ -48,23 +51,51 @@ struct ScaleBoxes {
   }
 };
 
-// Multiplies a thread's sums (64, 2 R) of a warpgroup, whose first row and column of the product are these,
-// by the scales of their lines: first by that of A, which is Y in a `turned` tile.
-template <bool turned, int R>
-__device__ __forceinline__ void scale_sums(float (&sum)[R], const OperandScales& scales, int row,
-                                           int column) {
-  const Position first = WgmmaLayout<float>::c(int(threadIdx.x) % 128, 0);
-  const float x[2] = {scales.x.at(row + first.row), scales.x.at(row + first.row + 8)};
-  FASTGEMM_UNROLL
-  for (int i = 0; i < R; i += 4) {
-    float y[2];
-    FASTGEMM_UNROLL
-    for (int j = 0; j < 2; ++j) y[j] = scales.y.at(column + first.column + 2 * i + j);
-    FASTGEMM_UNROLL
-    for (int j = 0; j < 4; ++j)
-      sum[i + j] = turned ? sum[i + j] * y[j % 2] * x[j / 2] : sum[i + j] * x[j / 2] * y[j % 2];
+// The scales of the lines of a tile in shared memory: those that one warpgroup needs.
+template <int COLUMNS>
+struct LineScales {
+  float x[64], y[COLUMNS];
+};
+
+// Where a warpgroup copies them while it multiplies: to two sets in turn, because the next tile's copy begins
+// before all warps have read this one's.
+template <int COLUMNS>
+class LineScalesCopy {
+ public:
+  explicit __device__ __forceinline__ LineScalesCopy(LineScales<COLUMNS> (*sets)[2]) : sets_(sets) {}
+
+  // Begins to copy. The first line of the warpgroup's rows is `row`, and that of its columns `column`.
+  __device__ __forceinline__ void begin(const OperandScales& scales, int row, int column) {
+    auto& to = sets_[warp_index() / 4][turn_];
+    const int thread = fresh(int(threadIdx.x)) % 128;
+    if (thread < 64) copy_async<4>(&to.x[thread], scales.x.address(row + thread));
+    if (thread < COLUMNS) copy_async<4>(&to.y[thread], scales.y.address(column + thread));
+    commit_async_copies();
   }
-}
+  // Multiplies a thread's sums (64, 2 R) by the scales of their lines: first by that of A, which is Y in a
+  // `turned` tile.
+  template <bool turned, int R>
+  __device__ __forceinline__ void multiply(float (&sum)[R]) {
+    const int warpgroup = warp_index() / 4;  // no register is left to hold such values
+    const auto& from = sets_[warpgroup][turn_];
+    turn_ ^= 1;
+    wait_async_copies<0>();
+    named_barrier(1 + warpgroup, 128);
+    const Position first = WgmmaLayout<float>::c(fresh(int(threadIdx.x)) % 128, 0);
+    const float x[2] = {from.x[first.row], from.x[first.row + 8]};
+    FASTGEMM_UNROLL
+    for (int i = 0; i < R; i += 4) {
+      const auto y = load_vector<Vector<float, 2>>(from.y + first.column + 2 * i);
+      FASTGEMM_UNROLL
+      for (int j = 0; j < 4; ++j)
+        sum[i + j] = turned ? sum[i + j] * y[j % 2] * x[j / 2] : sum[i + j] * x[j / 2] * y[j % 2];
+    }
+  }
+
+ private:
+  LineScales<COLUMNS> (*sets_)[2];  // of each warpgroup
+  int turn_ = 0;
+};
 
 // The scales of one group, for the sums of a thread.
 template <Scaling scaling>
