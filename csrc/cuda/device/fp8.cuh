@@ -6,23 +6,16 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The codes of two numbers, the first in the low byte. GPUs since sm_89 have an instruction, which agrees
-// with encode() but for infinity: it makes the largest code of it, where e4m3 has NaN and e5m2 infinity.
+// The codes of two finite numbers, the first in the low byte.
 template <Fp8 code>
-__device__ __forceinline__ uint32_t encode_pair(float first, float second) {
+__device__ __forceinline__ uint32_t encode_finite_pair(float first, float second) {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 890
   uint16_t pair;
   if constexpr (code == Fp8::e4m3)
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
   else
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
-  constexpr uint32_t kInfinity = code == Fp8::e4m3 ? 0x7f : 0x7c, kNan = 0x7f;
-  const auto special = [&](float x, uint32_t byte) {
-    const uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
-    return bits < 0x7f800000u ? byte
-                              : (bits == 0x7f800000u ? kInfinity : kNan) | (__float_as_uint(x) >> 24 & 0x80);
-  };
-  return special(first, pair & 255u) | special(second, pair >> 8) << 8;
+  return pair;
 #else
   return fp8::encode<code>(first) | fp8::encode<code>(second) << 8;
 #endif

@@ -55,12 +55,16 @@ struct PromotedSource {
     RingPosition<S::kStages> at_{0, 1};  // a new stage counts as empty
   };
 
+  // Multiplies S::kWidth of a stage's columns at a time: all of them, or halves in turn, which leave
+  // registers for a fourth warpgroup.
   template <class S>
   class Consumer {
     static constexpr int kSteps = GROUP / 32;  // instructions of a product
 
    public:
-    static constexpr int kProducts = X::kSteps / kSteps;  // of a stage
+    static constexpr int kHalves = COLUMNS / S::kWidth;
+    static constexpr int kProducts = X::kSteps / kSteps;  // of a stage and half
+    static constexpr int kSums = S::kWidth / 2;           // of a product, in a thread
     RingPosition<S::kStages> at{0, 0};
 
     template <class Shared>
@@ -73,31 +77,41 @@ struct PromotedSource {
           leader_(threadIdx.x % 32 == 0) {}
 
     // Begins the next product: that of a group of k. Nothing else may access `product` until complete().
-    template <int R>
-    __device__ __forceinline__ void issue(float (&product)[R]) {
+    template <int half>
+    __device__ __forceinline__ void issue(float (&product)[kSums]) {
       // The shuffle tells the compiler that all lanes agree, so that descriptors are made in uniform
       // registers.
       const int stage = __shfl_sync(0xffffffffu, at.stage, 0), bytes = stage * S::kStageBytes;
-      wait_phase(&ring_.full[stage], at.phase);
+      if (half == 0 && step_ == 0) wait_phase(&ring_.full[stage], at.phase);
       wgmma_fence(product);
       FASTGEMM_UNROLL
       for (int i = 0; i < kSteps; ++i)
-        wgmma<E>(product, x_.at(bytes + X::step(step_ + i)), y_.at(bytes + Y::step(step_ + i)), i > 0);
+        wgmma<E>(product, x_.at(bytes + X::step(step_ + i)),
+                 y_.at(bytes + half * S::kWidth * 128 + Y::step(step_ + i)), i > 0);
       wgmma_commit();
     }
-    // Waits for the product and adds it to the sums.
-    template <int R>
-    __device__ __forceinline__ void complete(float (&sum)[R], float (&product)[R]) {
+    // Waits for the product and adds it to its half of the sums.
+    template <int half, int R>
+    __device__ __forceinline__ void complete(float (&sum)[R], float (&product)[kSums]) {
       const int stage = __shfl_sync(0xffffffffu, at.stage, 0), group = step_ / kSteps;
       const auto* const boxes = reinterpret_cast<const float*>(stages_ + stage * S::kStageBytes + kCodes);
-      const GroupScales<scaling> scales(boxes + group * ROWS, boxes + Scales::kX / 4 + group * COLUMNS, row_);
+      const GroupScales<scaling> scales(boxes + group * ROWS,
+                                        boxes + Scales::kX / 4 + group * COLUMNS + half * S::kWidth, row_);
       wgmma_wait<0>(product);
-      const bool is_last = kSteps == X::kSteps || step_ + kSteps == X::kSteps;
-      if (scaling != Scaling::columns && is_last) release(stage);
-      scales.add(sum, product);
-      if (scaling == Scaling::columns && is_last) release(stage);
-      if (is_last) at.advance();
-      if (kSteps != X::kSteps) step_ = is_last ? 0 : step_ + kSteps;
+      const bool ends_stage = half == kHalves - 1 && step_ + kSteps == X::kSteps;
+      const int done = at.stage;
+      if (ends_stage) at.advance();
+      if (half == kHalves - 1 && kSteps != X::kSteps) step_ = ends_stage ? 0 : step_ + kSteps;
+      if (scaling != Scaling::columns && ends_stage) release(done);
+      scales.add(reinterpret_cast<float(&)[kSums]>(sum[half * kSums]), product);
+      if (scaling == Scaling::columns && ends_stage) release(done);
+    }
+    // Both halves of the next group.
+    template <bool is_issued, int R>
+    __device__ __forceinline__ void multiply(float (&sum)[R], float (&product)[kSums]) {
+      if (!is_issued) issue<0>(product);
+      complete<0>(sum, product);
+      if constexpr (kHalves == 2) issue<1>(product), complete<1>(sum, product);
     }
 
    private:
@@ -140,7 +154,8 @@ struct BlockShare {
 };
 
 // Computes a block's parts of tiles. begin(part) is called before a part's last products, and
-// finish(sum, part) with the sums of a part, while the first product of the next part is computed:
+// finish(sum, part) with the sums of a part; with S::kIssuesAhead, the first product of the next part is
+// computed meanwhile:
 //
 //   tensor cores | ... | last product | first product | second product ...
 //   warpgroup          |   waits      | add | finish(sum)     | add
@@ -148,7 +163,7 @@ template <class S, class Consumer, class Begin, class Finish>
 __device__ __forceinline__ void consume_promoted(Consumer& consumer, const auto& schedule,
                                                  const BlockShare& share, Begin&& begin, Finish&& finish) {
   const auto& plan = schedule.g.schedule;
-  float sum[S::kSums], product[S::kSums];
+  float sum[S::kSums], product[Consumer::kSums];
   int i = 0;
   // Parts are computed anew where they are needed, because no registers are left to hold them.
   const auto part = [&](int later, Part& to) { return share.part(plan.work, fresh(i) + later, to); };
@@ -159,21 +174,19 @@ __device__ __forceinline__ void consume_promoted(Consumer& consumer, const auto&
   };
   Part next;
   if (!part(0, next)) return;
-  consumer.issue(product);
+  if (S::kIssuesAhead) consumer.template issue<0>(product);
   for (;; ++i) {
     begin(next);
     FASTGEMM_UNROLL
     for (int j = 0; j < S::kSums; ++j) sum[j] = 0;
-    consumer.complete(sum, product);
+    if (S::kIssuesAhead) consumer.template multiply<true>(sum, product);
     FASTGEMM_NO_UNROLL
-    for (int left = plan.stages_of(next) * Consumer::kProducts; left > 1; --left) {
-      consumer.issue(product);
-      consumer.complete(sum, product);
-    }
+    for (int left = plan.stages_of(next) * Consumer::kProducts - S::kIssuesAhead; left > 0; --left)
+      consumer.template multiply<false>(sum, product);
     if (!part(1, next)) break;
-    consumer.issue(product);
+    if (S::kIssuesAhead) consumer.template issue<0>(product);
     finish_part();
-    wgmma_wait<0>(product);
+    if (S::kIssuesAhead) wgmma_wait<0>(product);
   }
   finish_part();
 }

@@ -1,6 +1,10 @@
-// Numbers as codes of 8 bits with scales (core/fp8.h). A team of threads, a warp or a block of them, has one
-// scale: it finds the largest modulus, and then rounds, reading its numbers from the cache. A tensor with a
+// Numbers as codes of 8 bits with scales (core/fp8.h). A team of threads has one block of numbers, which
+// shares a scale: it reads the block into registers, finds the largest modulus, and rounds. A tensor with a
 // single scale has two kernels: many blocks find its largest modulus together.
+//
+// A quotient is computed without a division: from the reciprocal of the scale, by two corrections whose
+// remainders are exact, it is rounded as a division would round it (Markstein, IBM Journal of Research and
+// Development 34-1, 1990).
 #include "core/fp8.h"
 #include "core/min_max.h"
 #include "cuda/device/dispatch.cuh"
@@ -12,65 +16,134 @@ namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kThreads = 256, kEach = 8, kMostPartials = 1024;
+// Blocks of a multiprocessor: enough for some to read while others compute.
+constexpr int kResident = 4;
+
+// The larger ones of two numbers of 16 bits each.
+__device__ __forceinline__ uint32_t larger_halves(uint32_t x, uint32_t y) {
+#if defined(__CUDACC__)
+  return __vmaxu2(x, y);
+#else
+  return max(x & 0xffffu, y & 0xffffu) | max(x >> 16, y >> 16) << 16;
+#endif
+}
+
+// What numbers are divided by. Where remainders could underflow, or the scale is 0 or NaN, `exact` is false.
+struct Divisor {
+  float scale, reciprocal;
+  bool exact;
+
+  explicit __device__ __forceinline__ Divisor(float s)
+      : scale(s), reciprocal(1.0f / s), exact(s >= 0x1p-80f && s <= 0x1p80f) {}
+  // The correctly rounded quotient, if `exact` is set and it is finite.
+  __device__ __forceinline__ float quotient(float x) const {
+    float q = x * reciprocal;
+    q = fmaf(-fmaf(q, scale, -x), reciprocal, q);  // with these signs, -0 remains -0
+    return fmaf(-fmaf(q, scale, -x), reciprocal, q);
+  }
+};
+
+// Numbers up to this have finite quotients by each exact divisor.
+constexpr uint32_t kModerate = 0x53800000;  // the bits of 2^40
 
 // A rectangle of x, read in runs of 8 numbers.
 struct Rectangle {
   int64_t row, column;
-  int rows, cols;
+  int64_t rows, cols;
 
-  __device__ __forceinline__ int runs_of_a_row() const { return (cols + kEach - 1) / kEach; }
+  __device__ __forceinline__ int64_t runs_of_a_row() const { return (cols + kEach - 1) / kEach; }
+  __device__ __forceinline__ int64_t runs() const { return rows * runs_of_a_row(); }
 };
-__device__ __forceinline__ Rectangle block_of(const QuantizeFp8& g, int64_t index) {
-  const int64_t across = g.scale_cols();
-  Rectangle r;
-  r.row = index / across * g.block_rows, r.column = index % across * g.block_cols;
-  r.rows = int(min(g.block_rows, g.rows - r.row)), r.cols = int(min(g.block_cols, g.cols - r.column));
+
+// Block `index`, below 2^32: so many would not fit into a GPU's memory. A division of 64 bits would be a
+// call. `across`: the blocks of a row of them.
+__device__ __forceinline__ Rectangle block_of(const QuantizeFp8& g, uint32_t index, uint32_t across) {
+  const uint32_t down = across == 1 ? index : index / across;
+  Rectangle r{down * g.block_rows, (index - down * across) * g.block_cols, 0, 0};
+  r.rows = min(g.block_rows, g.rows - r.row), r.cols = min(g.block_cols, g.cols - r.column);
   return r;
 }
 
-template <class T>
-struct Run {
-  float x[kEach];
-  int64_t row, column;
-  int count;
+// How a kernel reads its blocks. `lines`: each is a part of a row, of whole runs at multiples of 16 bytes.
+enum class Form { lines, any };
 
-  __device__ __forceinline__ Run(const QuantizeFp8& g, const Rectangle& r, int64_t run) {
-    const int across = r.runs_of_a_row(), first = int(run % across) * kEach;
-    row = r.row + run / across, column = r.column + first, count = min(kEach, r.cols - first);
-    const T* const from = static_cast<const T*>(g.x) + row * g.row_stride + column;
-    if (count == kEach && is_aligned(from, 16)) {
-      constexpr int kNumbers = kPer16Bytes<T> < kEach ? kPer16Bytes<T> : kEach;
+// A run of numbers, as they lie in memory.
+template <class T, Form form>
+class Run {
+ public:
+  template <class Index>
+  __device__ __forceinline__ void load(const QuantizeFp8& g, const Rectangle& r, Index run) {
+    const Place p(r, run);
+    const T* const from = static_cast<const T*>(g.x) + p.row * g.row_stride + p.column;
+    if (form == Form::lines || (p.count == kEach && is_aligned(from, 16))) {
       FASTGEMM_UNROLL
-      for (int i = 0; i < kEach; i += kNumbers) {
-        const auto numbers = load_vector<Vector16<T>>(from + i);
-        FASTGEMM_UNROLL
-        for (int j = 0; j < kNumbers; ++j) x[i + j] = widen(numbers[j]);
-      }
+      for (int i = 0; i < kVectors; ++i) numbers_[i] = load_vector<Vector16<T>>(from + i * kPer16Bytes<T>);
       return;
     }
     FASTGEMM_UNROLL
-    for (int i = 0; i < kEach; ++i) x[i] = i < count ? widen(from[i]) : 0.0f;
+    for (int i = 0; i < kEach; ++i) at(i) = i < p.count ? from[i] : T(0.0f);
   }
-  __device__ __forceinline__ uint32_t largest() const {
-    uint32_t bits = 0;
+  __device__ __forceinline__ void clear() {
     FASTGEMM_UNROLL
-    for (int i = 0; i < kEach; ++i) bits = max(bits, fp8::bits_of_float(x[i]) & 0x7fffffffu);
-    return bits;
+    for (int i = 0; i < kEach; ++i) at(i) = T(0.0f);
   }
-  template <Fp8 code>
-  __device__ __forceinline__ void store(const QuantizeFp8& g, float scale) const {
-    auto* const to = static_cast<uint8_t*>(g.codes) + row * g.cols + column;
-    Vector<uint8_t, kEach> codes;
+  // The bits of the largest modulus, as float32. Moduli are ordered as their bits are.
+  __device__ __forceinline__ uint32_t largest() {
+    uint32_t bits = 0;
+    if constexpr (sizeof(T) == 4) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kEach; ++i) bits = max(bits, fp8::bits_of_float(at(i)) & 0x7fffffffu);
+      return bits;
+    } else {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kEach; i += 2)
+        bits = larger_halves(bits, (at(i).bits | uint32_t(at(i + 1).bits) << 16) & 0x7fff7fffu);
+      return fp8::bits_of_float(widen(T{uint16_t(max(bits & 0xffffu, bits >> 16))}));
+    }
+  }
+  // `quickly`: the divisor is exact, and all quotients are finite.
+  template <Fp8 code, bool quickly, class Index>
+  __device__ __forceinline__ void store(const QuantizeFp8& g, const Rectangle& r, Index run,
+                                        const Divisor& by) {
+    const Place p(r, run);
+    Vector<uint32_t, kEach / 4> codes{};
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; i += 2) {
-      const uint32_t pair = encode_pair<code>(fp8::quotient(x[i], scale), fp8::quotient(x[i + 1], scale));
-      codes[i] = uint8_t(pair), codes[i + 1] = uint8_t(pair >> 8);
+      const float x = widen(at(i)), y = widen(at(i + 1));
+      const uint32_t pair = quickly
+                                ? encode_finite_pair<code>(by.quotient(x), by.quotient(y))
+                                : fp8::quantized<code>(x, by.scale) | fp8::quantized<code>(y, by.scale) << 8;
+      codes[i / 4] |= pair << (i % 4 * 8);
     }
-    if (count == kEach && is_aligned(to, kEach)) return store_vector_whole(to, codes);
+    uint8_t* const to = static_cast<uint8_t*>(g.codes) + p.row * g.cols + p.column;
+    if (form == Form::lines || (p.count == kEach && is_aligned(to, kEach)))
+      return store_vector_whole(to, codes);
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; ++i)
-      if (i < count) to[i] = codes[i];
+      if (i < p.count) to[i] = uint8_t(codes[i / 4] >> (i % 4 * 8));
   }
+
+ private:
+  static constexpr int kVectors = kEach / kPer16Bytes<T>;
+  struct Place {
+    int64_t row, column;
+    int count = kEach;
+
+    template <class Index>
+    __device__ __forceinline__ Place(const Rectangle& r, Index run) {
+      if constexpr (form == Form::lines) {
+        row = r.row, column = r.column + int64_t(run) * kEach;
+      } else {
+        const Index across = Index(r.runs_of_a_row()), down = r.rows == 1 ? 0 : run / across;
+        const int64_t first = int64_t(run - down * across) * kEach;
+        row = r.row + down, column = r.column + first;
+        count = int(min(int64_t(kEach), r.cols - first));
+      }
+    }
+  };
+  __device__ __forceinline__ T& at(int i) { return numbers_[i / kPer16Bytes<T>][i % kPer16Bytes<T>]; }
+
+  Vector16<T> numbers_[kVectors];
 };
 
 // The largest of a team's numbers, in every thread of it. All threads of the block call it.
@@ -89,33 +162,71 @@ __device__ __forceinline__ uint32_t largest_of_team(uint32_t x) {
   return x;
 }
 
-// Each team has one block of x and its scale.
-template <Fp8 code, class T, int TEAM>
-__global__ void __launch_bounds__(kThreads)
-    quantize_blocks_kernel(const __grid_constant__ QuantizeFp8 g, int64_t blocks) {
-  const int64_t index = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / TEAM;
-  const int member = int(threadIdx.x) % TEAM;
+// Each team has one block of x and its scale. A thread holds RUNS runs at a time; of a block that has more,
+// all but the last ones are read a second time, from the cache.
+template <Fp8 code, class T, Form form, int TEAM, int RUNS>
+__global__ void __launch_bounds__(kThreads, kResident)
+    quantize_blocks_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t blocks, uint32_t across) {
+  const uint32_t index = blockIdx.x * (kThreads / TEAM) + threadIdx.x / TEAM;
+  const uint32_t member = threadIdx.x % TEAM;
   const bool inside = index < blocks;
-  const Rectangle r = block_of(g, inside ? index : 0);
-  const int64_t runs = inside ? int64_t(r.rows) * r.runs_of_a_row() : 0;
+  const Rectangle r = block_of(g, inside ? index : 0, across);
+  const uint32_t runs = inside ? uint32_t(r.runs()) : 0;
+  Run<T, form> run[RUNS];
+  const auto load = [&](uint32_t first) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < RUNS; ++i) {
+      const uint32_t at = first + i * TEAM + member;
+      at < runs ? run[i].load(g, r, at) : run[i].clear();
+    }
+  };
   uint32_t bits = 0;
-  for (int64_t i = member; i < runs; i += TEAM) bits = max(bits, Run<T>(g, r, i).largest());
-  const float scale = fp8::scale_of<code>(largest_of_team<TEAM>(bits), g.scale);
-  if (inside && member == 0) fp8::store_scale(g, index, scale);
+  uint32_t first = 0;
+  for (;;) {
+    load(first);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < RUNS; ++i) bits = max(bits, run[i].largest());
+    if (first + RUNS * TEAM >= runs) break;
+    first += RUNS * TEAM;
+  }
+  bits = largest_of_team<TEAM>(bits);
   // The scale as it is stored, so that codes are those of what a reader sees.
-  for (int64_t i = member; i < runs; i += TEAM) Run<T>(g, r, i).template store<code>(g, scale);
+  const Divisor by(fp8::scale_of<code>(bits, g.scale));
+  if (inside && member == 0) fp8::store_scale(g, index, by.scale);
+  if (!by.exact || bits > kModerate) {
+    FASTGEMM_NO_UNROLL
+    for (uint32_t at = member; at < runs; at += TEAM) {
+      run[0].load(g, r, at);
+      run[0].template store<code, false>(g, r, at, by);
+    }
+    return;
+  }
+  for (;;) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < RUNS; ++i) {
+      const uint32_t at = first + i * TEAM + member;
+      if (at < runs) run[i].template store<code, true>(g, r, at, by);
+    }
+    if (first == 0) break;
+    first -= RUNS * TEAM;
+    load(first);
+  }
 }
 
-__device__ __forceinline__ Rectangle whole(const QuantizeFp8& g) { return {0, 0, int(g.rows), int(g.cols)}; }
+__device__ __forceinline__ Rectangle whole(const QuantizeFp8& g) { return {0, 0, g.rows, g.cols}; }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     largest_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t* partials) {
   const Rectangle r = whole(g);
-  const int64_t runs = g.rows * r.runs_of_a_row();
+  const int64_t runs = r.runs();
   uint32_t bits = 0;
-  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < runs; i += int64_t(gridDim.x) * kThreads)
-    bits = max(bits, Run<T>(g, r, i).largest());
+  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < runs;
+       i += int64_t(gridDim.x) * kThreads) {
+    Run<T, Form::any> run;
+    run.load(g, r, i);
+    bits = max(bits, run.largest());
+  }
   bits = largest_of_team<kThreads>(bits);
   if (threadIdx.x == 0) partials[blockIdx.x] = bits;
 }
@@ -133,14 +244,23 @@ __global__ void __launch_bounds__(kThreads)
     scale = fp8::scale_of<code>(largest_of_team<kThreads>(bits), g.scale);
     if (blockIdx.x == 0 && threadIdx.x == 0) fp8::store_scale(g, 0, scale);
   }
+  const Divisor by(scale);
   const Rectangle r = whole(g);
-  const int64_t runs = g.rows * r.runs_of_a_row();
-  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < runs; i += int64_t(gridDim.x) * kThreads)
-    Run<T>(g, r, i).template store<code>(g, scale);
+  const int64_t runs = r.runs();
+  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < runs;
+       i += int64_t(gridDim.x) * kThreads) {
+    Run<T, Form::any> run;
+    run.load(g, r, i);
+    if (by.exact && run.largest() <= kModerate)
+      run.template store<code, true>(g, r, i, by);
+    else
+      run.template store<code, false>(g, r, i, by);
+  }
 }
 
 template <Fp8 code, class T>
-void quantize_tensor(const QuantizeFp8& g, Context& context) {
+void quantize_tensor(QuantizeFp8 g, Context& context) {
+  if (g.row_stride == g.cols) g.cols *= g.rows, g.row_stride = g.cols, g.rows = 1;  // one row is simpler
   const int64_t runs = g.rows * ceil_div(g.cols, kEach);
   const int blocks = int(std::min<int64_t>(ceil_div(runs, kThreads), kMostPartials));
   const LaunchShape shape{dim3(unsigned(blocks)), dim3(kThreads)};
@@ -156,15 +276,22 @@ template <Fp8 code, class T>
 void quantize(const QuantizeFp8& g, Context& context) {
   const int64_t blocks = g.scale_rows() * g.scale_cols();
   if (blocks == 1) return quantize_tensor<code, T>(g, context);
-  const auto run = [&]<int TEAM>() {
+  const auto run = [&]<Form form, int TEAM, int RUNS>() {
     const LaunchShape shape{dim3(unsigned(ceil_div(blocks, kThreads / TEAM))), dim3(kThreads)};
-    launch<quantize_blocks_kernel<code, T, TEAM>>("quantize_fp8", shape, context)(g, blocks);
+    launch<quantize_blocks_kernel<code, T, form, TEAM, RUNS>>("quantize_fp8", shape, context)(
+        g, uint32_t(blocks), uint32_t(g.scale_cols()));
   };
-  // A team has a run of numbers for each thread, or up to 4.
   const int64_t runs = g.block_rows * ceil_div(std::min(g.block_cols, g.cols), kEach);
-  if (runs <= 4) return run.template operator()<4>();
-  if (runs <= 16) return run.template operator()<16>();
-  runs <= 128 ? run.template operator()<32>() : run.template operator()<kThreads>();
+  const bool lines = g.block_rows == 1 && g.cols % kEach == 0 && g.row_stride % kPer16Bytes<T> == 0 &&
+                     (g.block_cols % kEach == 0 || g.block_cols >= g.cols) &&
+                     is_aligned(static_cast<const T*>(g.x), 16);
+  if (!lines)
+    return runs <= 128 ? run.template operator()<Form::any, 32, 4>()
+                       : run.template operator()<Form::any, kThreads, 4>();
+  if (runs <= 4) return run.template operator()<Form::lines, 4, 1>();
+  if (runs <= 16) return run.template operator()<Form::lines, 4, 4>();
+  runs <= 128 ? run.template operator()<Form::lines, 32, 4>()
+              : run.template operator()<Form::lines, kThreads, 4>();
 }
 
 }  // namespace

@@ -15,28 +15,27 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// 160 and 32 would also fit, but threads that store rows by themselves need more.
-constexpr int kConsumerRegisters = 152, kProducerRegisters = 56;
-static_assert(3 * kConsumerRegisters + kProducerRegisters <= 512);
-
 // What a block keeps in shared memory beside stages and boxes.
-template <int N, Scaling scaling>
+template <int M, int N, Scaling scaling>
 struct ScaledTail {
   BlockShare share;
 };
-template <int N>
-struct ScaledTail<N, Scaling::sums> {
+template <int M, int N>
+struct ScaledTail<M, N, Scaling::sums> {
   BlockShare share;
-  LineScales<N> scales[3][2];  // of each warpgroup
+  LineScales<N> scales[M / 64][2];  // of each warpgroup
 };
-template <int N, Scaling SCALING, int GROUP>
+template <int M, int N, int WIDTH, Scaling SCALING, int GROUP>
 struct ScaledShape
-    : RoomShape<N, (plans::kScaledM + N) * 128 + ScaleBoxes<SCALING, plans::kScaledM, N, GROUP>::kRoom,
-                ScaledTail<N, SCALING>, plans::kScaledM> {
+    : RoomShape<N, (M + N) * 128 + ScaleBoxes<SCALING, M, N, GROUP>::kRoom, ScaledTail<M, N, SCALING>, M> {
   static constexpr Scaling kScaling = SCALING;
-  static constexpr int kGroup = GROUP;
+  static constexpr int kGroup = GROUP, kWidth = WIDTH;
   static constexpr bool kAddsC = false;
-  static constexpr int kHeldBoxes = 0;  // no registers are left
+  // With four warpgroups that multiply, no registers are left for threads that store rows by themselves.
+  static constexpr bool kOnlyBoxes = M == 256, kIssuesAhead = !kOnlyBoxes, kHoldsScales = N == 128;
+  static constexpr int kConsumerRegisters = kOnlyBoxes ? 112 : kHoldsScales ? 152 : 136;
+  static constexpr int kProducerRegisters = kOnlyBoxes ? 32 : kHoldsScales ? 56 : 104;
+  static_assert(M / 64 * kConsumerRegisters + kProducerRegisters <= (kOnlyBoxes ? 480 : 512));
 };
 
 // Products of other codes have fewer kernels, and so are slower for few rows.
@@ -56,7 +55,7 @@ __device__ __forceinline__ void multiply_tiles(typename S::Shared& shared, const
     return place_of_box<turned>(schedule.stored_at(tile), warp, 0, int(sizeof(Out)));
   };
   const BoxStore store(shared.staging[warp], shared.boxes[warp],
-                       schedule.g.rows.data ? nullptr : &maps.out);
+                       !S::kOnlyBoxes && schedule.g.rows.data ? nullptr : &maps.out);
   HeldBoxes<Box<Out, InOrder, turned>, S::kSums, decltype(place_of), BoxStore, 0> boxes(store, place_of);
   typename Source::template Consumer<S> consumer(shared, warp);
   if constexpr (S::kScaling == Scaling::sums) {
@@ -102,22 +101,22 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     body.template operator()<Out16>();
   };
   if (warp < S::kConsumerWarps) {
-    claim_registers<kConsumerRegisters>();
+    claim_registers<S::kConsumerRegisters>();
     grid_dependency_wait();
-    with_result([&]<class Out>() {
-      multiply_tiles<S, Source, Out, turned>(*shared, maps, schedule, scales, warp);
-    });
+    with_result(
+        [&]<class Out>() { multiply_tiles<S, Source, Out, turned>(*shared, maps, schedule, scales, warp); });
     return;
   }
-  release_registers<kProducerRegisters>();
+  release_registers<S::kProducerRegisters>();
   grid_dependency_wait();
   if (warp == S::kConsumerWarps) {
     const auto producer = [&] { return typename Source::template Producer<S>(*shared, maps, scales); };
     return produce<turned>(producer, maps, schedule);
   }
   if (g.rows.data == nullptr) return;
-  with_result(
-      [&]<class Out>() { store_boxes<Out, turned>(*shared, schedule, warp - S::kConsumerWarps - 1); });
+  if constexpr (!S::kOnlyBoxes)
+    with_result(
+        [&]<class Out>() { store_boxes<Out, turned>(*shared, schedule, warp - S::kConsumerWarps - 1); });
 #endif
 }
 
@@ -140,6 +139,17 @@ TensorMap map_of_scales(const BlockScales& s, int64_t lines, int64_t k, int grou
   const int64_t groups = ceil_div(k, int64_t{group});
   return make_tensor_map({spread.data, 4, lines, groups, 1, spread.pitch * 4, groups * spread.pitch * 4, side,
                           128 / group, Swizzle::none});
+}
+
+// The product. A single row has any stride, so it has one that the TMA takes.
+Gemm<Out16> with_row_stride(const GemmProblem& p) {
+  Gemm<Out16> g = gemm_of<Out16>(p);
+  if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
+  return g;
+}
+bool stores_boxes(const GemmProblem& p) {
+  const Gemm<Out16> g = with_row_stride(p);
+  return Boxes{g.result.out, g.result.row_stride, 0}.writable(g, 1);
 }
 
 // The operands of a product, as X and Y.
@@ -171,8 +181,7 @@ void launch_tiles(const GemmProblem& p, Context& context) {
   const int64_t extents = std::min({p.m, p.n, p.k});
   const BoxOperand<int8_t> x = box_operand(o.x, 1, extents, false, copies, context);
   const BoxOperand<int8_t> y = box_operand(o.y, 1, extents, false, copies, context);
-  Gemm<Out16> g = gemm_of<Out16>(p);
-  if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;
+  const Gemm<Out16> g = with_row_stride(p);
   const Boxes result{g.result.out, g.result.row_stride, 0};
   const bool in_boxes = result.writable(g, 1);
   Arguments<Out16> arguments{1, 0, g.result.out_bytes(), false};
@@ -182,7 +191,7 @@ void launch_tiles(const GemmProblem& p, Context& context) {
   schedule.stages = plans::specialized_stages(p.k, 1);
   const int64_t tiles = int64_t{schedule.tiles_m} * schedule.tiles_n;
   const int chunks = schedule.stages / kChunk;
-  const int blocks = plans::specialized_blocks(tiles, chunks, multiprocessors());
+  const int blocks = plans::count_blocks(tiles, chunks, multiprocessors());
   const auto flags =
       share(schedule, tiles, chunks, blocks, plans::kLastWave, S::kM * S::kN, S::kConsumers, context);
   Maps maps{};
@@ -194,36 +203,47 @@ void launch_tiles(const GemmProblem& p, Context& context) {
       maps, arguments, scales);
 }
 
-template <class E, int N, bool turned>
-void launch_scaling(const GemmProblem& p, Context& context) {
-  const auto run = [&]<Scaling scaling, int GROUP>() {
-    launch_tiles<E, ScaledShape<N, scaling, GROUP>, turned>(p, context);
+// How a product, or its transpose, is scaled. Products of codes other than e4m3 have few kernels.
+template <class E>
+Scaling scaling_of(const GemmProblem& p, bool turned) {
+  if (has_short_groups(p)) return Scaling::columns;
+  const auto whole = [&](int64_t group) { return group >= p.k; };
+  if (whole(p.scales_a.block_cols) && whole(p.scales_b.block_rows)) return Scaling::sums;
+  const int64_t lines = turned ? p.scales_a.block_rows : p.scales_b.block_cols;
+  const bool by_block = kIsPlain<E> && lines >= std::min<int64_t>(turned ? p.m : p.n, 128);
+  return by_block ? Scaling::blocks : Scaling::columns;
+}
+
+template <class E, bool turned>
+void launch_codes(const GemmProblem& p, const plans::ScaledTile& tile, Context& context) {
+  const auto run = [&]<int M, int N, int WIDTH, Scaling scaling, int GROUP = 128>() {
+    launch_tiles<E, ScaledShape<M, N, WIDTH, scaling, GROUP>, turned>(p, context);
   };
-  if constexpr (N == 64)
-    if (has_short_groups(p)) return run.template operator()<Scaling::columns, 32>();
-  if constexpr (N == 128 || kIsPlain<E>) {
-    const ScaledOperands o(p, turned);
-    const auto whole = [&](const BlockScales& s) { return s.block_cols >= p.k; };
-    if (whole(o.scales_x) && whole(o.scales_y)) return run.template operator()<Scaling::sums, 128>();
+  const auto run_rows = [&]<Scaling scaling>() {
+    if constexpr (kIsPlain<E> && scaling != Scaling::columns)
+      if (tile.rows == 256) return run.template operator()<256, 128, 64, scaling>();
     if constexpr (kIsPlain<E>)
-      if (o.scales_y.block_rows >= std::min<int64_t>(o.y.side, 128))
-        return run.template operator()<Scaling::blocks, 128>();
-    run.template operator()<Scaling::columns, 128>();
-  }
+      if (tile.columns == 64) return run.template operator()<192, 64, 64, scaling>();
+    run.template operator()<192, 128, 128, scaling>();
+  };
+  if (has_short_groups(p)) return run.template operator()<192, 64, 64, Scaling::columns, 32>();
+  const Scaling scaling = scaling_of<E>(p, turned);
+  if (scaling == Scaling::sums) return run_rows.template operator()<Scaling::sums>();
+  if constexpr (kIsPlain<E>)
+    if (scaling == Scaling::blocks) return run_rows.template operator()<Scaling::blocks>();
+  run_rows.template operator()<Scaling::columns>();
 }
 
 template <class E>
-void launch_codes(const GemmProblem& p, Context& context) {
-  const plans::ScaledTile tile = plans::scaled_tile(p.m, p.n);
-  if constexpr (kIsPlain<E>) {
-    if (tile.columns == 128 && !has_short_groups(p))
-      return tile.turned ? launch_scaling<E, 128, true>(p, context)
-                         : launch_scaling<E, 128, false>(p, context);
-    tile.turned ? launch_scaling<E, 64, true>(p, context) : launch_scaling<E, 64, false>(p, context);
-  } else {
-    has_short_groups(p) ? launch_scaling<E, 64, false>(p, context)
-                        : launch_scaling<E, 128, false>(p, context);
-  }
+void launch_pair(const GemmProblem& p, Context& context) {
+  const plans::ScaledTiles tiles{{scaling_of<E>(p, false), scaling_of<E>(p, true)},
+                                 kIsPlain<E> && stores_boxes(p) ? 256 : 192,
+                                 has_short_groups(p) ? 64 : 128,
+                                 kIsPlain<E>};
+  const plans::ScaledTile tile = plans::scaled_tile(p.m, p.n, p.k, tiles, multiprocessors());
+  if constexpr (kIsPlain<E>)
+    if (tile.turned) return launch_codes<E, true>(p, tile, context);
+  launch_codes<E, false>(p, tile, context);
 }
 
 }  // namespace
@@ -232,13 +252,13 @@ void gemm_scaled_wgmma(const GemmProblem& given, Context& context) {
   const GemmProblem p = by_rows(given);
   switch (p.type) {
     case DType::e4m3:
-      return launch_codes<Plain>(p, context);
+      return launch_pair<Plain>(p, context);
     case DType::e5m2:
-      return launch_codes<Fp8Pair<E5M2, E5M2>>(p, context);
+      return launch_pair<Fp8Pair<E5M2, E5M2>>(p, context);
     case DType::e4m3e5m2:
-      return launch_codes<Fp8Pair<E4M3, E5M2>>(p, context);
+      return launch_pair<Fp8Pair<E4M3, E5M2>>(p, context);
     default:
-      return launch_codes<Fp8Pair<E5M2, E4M3>>(p, context);
+      return launch_pair<Fp8Pair<E5M2, E4M3>>(p, context);
   }
 }
 

@@ -15,10 +15,11 @@
 #include "cuda/device/fragment.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/vector.cuh"
+#include "cuda/gemm/fp8/scaled_tile.h"
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-enum class Scaling { sums, blocks, columns };
+using plans::Scaling;
 
 // One float32 scale for each line. Stride 0: one for all.
 struct LineScale {
