@@ -46,6 +46,7 @@ def quantized(a: Tensor) -> None:
     assert_type(q.codes, Tensor)
     assert_type(q.zero_points, Tensor | None)
     assert_type(q.nbytes, int)
+    assert_type(fastgemm.quantize_weight(a, "fp8", activations="1x128").activations, str | None)
     again = fastgemm.QuantizedWeight(
         q.codes,
         q.scales,
@@ -135,6 +136,8 @@ def layers(x: Tensor) -> None:
     assert_type(report, fastgemm.nn.QuantizationReport)
     for quantized_layer in report:
         assert_type(quantized_layer, fastgemm.nn.QuantizedLayer)
+        assert_type(quantized_layer.product_error, float | None)
+    fastgemm.nn.quantize(model, "fp8", activations="row")
     layer = fastgemm.nn.Linear(4, 4, bias=False, dtype=torch.float32, activation="relu")
     assert_type(layer(x), Any)  # as for each module of torch
     assert_type(layer.forward(x), Tensor)
@@ -148,6 +151,7 @@ def wrong_layers(model: Model) -> None:
     fastgemm.nn.convert(model, fuse=True)  # type: ignore[arg-type]
     fastgemm.nn.convert([model])  # type: ignore[type-var]
     fastgemm.nn.quantize(model, granularity="row")  # type: ignore[arg-type]
+    fastgemm.nn.quantize(model, "fp8", activations="1x32")  # type: ignore[arg-type]
     fastgemm.nn.load_quantized(model, 3)  # type: ignore[arg-type]
     fastgemm.nn.Linear(4, 4, activation="tanh")  # type: ignore[arg-type]
     fastgemm.nn.Linear4  # type: ignore[attr-defined]  # noqa: B018

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from .._nn.layers import Linear
 from .._nn.surgery import Notes, check_module, why_left
+from .._ops.linear import linear
+from .._quantized.activations import Activations
 from .._quantized.checks import LOGICAL
 from .._quantized.formats import Granularity, row_chunks
 from .._quantized.quantize import quantize_weight
@@ -31,6 +33,9 @@ class QuantizedLayer:
         error: of the weight, ``|q - w| / |w|`` by Frobenius norms, where q is rounded to the dtype of w; NaN
             without data (meta device), or if a weight is not finite.
         shared: names of other layers that have the same weight.
+        activations: the recipe by which inputs are rounded, too, or None.
+        product_error: with ``activations``, that of the layer's product with 16 rows of normal numbers, without
+            bias: ``|y - x w^T| / |x w^T|``. NaN as ``error``; None if inputs are not rounded.
     """
 
     name: str
@@ -40,6 +45,8 @@ class QuantizedLayer:
     bytes_after: int
     error: float
     shared: tuple[str, ...] = ()
+    activations: Activations | None = None
+    product_error: float | None = None
 
 
 class QuantizationReport(list[QuantizedLayer]):
@@ -62,13 +69,17 @@ class QuantizationReport(list[QuantizedLayer]):
         return math.nan if any(map(math.isnan, errors)) else max(errors, default=0.0)
 
     def __str__(self) -> str:
-        lines = [("layer", "shape", "format", "MB before", "MB after", "error")]
+        rounds = any(layer.activations is not None for layer in self)
+        lines = [("layer", "shape", "format", "MB before", "MB after", "error", *["of products"] * rounds)]
         for layer in self:
             names, (n, k) = ", ".join((layer.name or "(the model)", *layer.shared)), layer.shape
             sizes = f"{layer.bytes_before / 1e6:.2f}", f"{layer.bytes_after / 1e6:.2f}"
-            lines.append((names, f"{n} x {k}", layer.format, *sizes, f"{layer.error:.4f}"))
+            format, errors = layer.format, [f"{layer.error:.4f}"]
+            if layer.product_error is not None:
+                format, errors = f"{format} by {layer.activations}", [*errors, f"{layer.product_error:.4f}"]
+            lines.append((names, f"{n} x {k}", format, *sizes, *errors))
         totals = f"{self.bytes_before / 1e6:.2f}", f"{self.bytes_after / 1e6:.2f}"
-        lines.append((f"{len(self)} weights", "", "", *totals, f"{self.error:.4f} at most"))
+        lines.append((f"{len(self)} weights", "", "", *totals, f"{self.error:.4f} at most", *[""] * rounds))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         left = 3  # columns of text; numbers are at the right
         return "\n".join(
@@ -88,6 +99,7 @@ def quantize(
     granularity: Granularity | None = None,
     group_size: int | None = None,
     zero_points: bool = False,
+    activations: Activations | None = None,
 ) -> QuantizationReport:
     """Rounds the weights of a model's linear layers to 4 or 8 bits, in place.
 
@@ -111,13 +123,18 @@ def quantize(
             (``"lm_head"``, ``"mlp"``, ``"layers.0"``).
         granularity: which weights share a scale, see :func:`fastgemm.quantize_weight`, as for ``group_size``.
         zero_points: int4 and int8 may have them.
+        activations: for ``"fp8"``: layers round their inputs to 8 bits on each call, too, as
+            :func:`fastgemm.quantize_fp8` by this recipe, and multiply codes by codes, as
+            :func:`fastgemm.scaled_mm`: ``"row"``, a scale for each row of the input; ``"1x128"``, for 128 numbers
+            of a row (weights: 128x128); ``"tensor"``, one. These layers have no gradient: call the model under
+            ``torch.no_grad()``. None: inputs are not rounded.
 
     Returns:
         A :class:`QuantizationReport`: a list with an entry for each weight; ``print`` shows a table.
 
     Raises:
         TypeError: ``model`` is no module, or ``skip`` is a string.
-        ValueError: unknown ``format`` or ``granularity``, or one that the format does not have.
+        ValueError: unknown ``format``, ``granularity`` or ``activations``, or one that the format does not have.
 
     Examples:
         >>> import torch, fastgemm
@@ -133,6 +150,7 @@ def quantize(
         "granularity": granularity,
         "group_size": group_size,
         "zero_points": zero_points,
+        "activations": activations,
     }
     # The arguments are refused before anything is changed.
     quantize_weight(torch.empty(1, 1, device="meta"), format, **options)
@@ -155,7 +173,10 @@ def _quantize(
         layer.weight = parameter
     first, *shared = names
     n, k = weight.shape
-    return QuantizedLayer(first, (n, k), format, weight.nbytes, q.nbytes, _error(weight, q), tuple(shared))
+    sizes, errors = (weight.nbytes, q.nbytes), (_error(weight, q), _product_error(weight, q))
+    return QuantizedLayer(
+        first, (n, k), format, *sizes, errors[0], tuple(shared), options["activations"], errors[1]
+    )
 
 
 def _error(weight: Tensor, q: QuantizedWeight) -> float:
@@ -169,6 +190,18 @@ def _error(weight: Tensor, q: QuantizedWeight) -> float:
         exact = weight[begin:end].float()
         sums += torch.stack((exact.square().sum(), (rounded[begin:end].float() - exact).square().sum()))
     norm, difference = sums.sqrt().tolist()
+    return difference / norm if norm else difference
+
+
+def _product_error(weight: Tensor, q: QuantizedWeight) -> float | None:
+    if q.activations is None:
+        return None
+    if weight.is_meta:
+        return math.nan
+    rows = torch.randn(16, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    x = rows.to(weight.device, weight.dtype)
+    exact = x.float() @ weight.float().mT
+    norm, difference = float(exact.norm()), float((linear(x, q, out_dtype=torch.float32) - exact).norm())
     return difference / norm if norm else difference
 
 

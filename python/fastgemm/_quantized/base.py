@@ -31,6 +31,7 @@ class Packed(Tensor):
     _packing: Packing
     _format: str
     _transposed: bool
+    _activations: str | None
 
     @classmethod
     def _wrap(
@@ -42,6 +43,7 @@ class Packed(Tensor):
         format: str,
         dtype: torch.dtype,
         transposed: bool = False,
+        activations: str | None = None,
     ) -> Self:
         """A weight of tensors that are in the order that ``packing`` says, without checks."""
         n, k = packing.n, packing.k
@@ -55,6 +57,7 @@ class Packed(Tensor):
         made._codes, made._scales, made._zeros = parts
         made._global, made._order = by, order
         made._packing, made._format, made._transposed = packing, format, transposed
+        made._activations = activations
         return made
 
     def _inner(self) -> tuple[Tensor | None, ...]:
@@ -86,7 +89,7 @@ class Packed(Tensor):
         """A weight of other tensors that has what is not given from this one."""
         transposed = self._transposed if transposed is None else transposed
         facts = packing or self._packing, by, order, self._format, dtype or self.dtype, transposed
-        return self._wrap(parts, *facts)
+        return self._wrap(parts, *facts, self._activations)
 
     def _map(self, function: Callable[[Tensor], Tensor], **options: Any) -> Self:
         """A weight whose tensors are results of a function of these."""
@@ -101,9 +104,14 @@ class Packed(Tensor):
         if device == self.device:
             return self._map(torch.clone, dtype=dtype)
         # The order changes on the GPU, if one takes part.
-        source = self if self.device.type == "cpu" or has_units(device) else self._ordered(False)
+        units = self._has_units_on(device)
+        source = self if self.device.type == "cpu" or units else self._ordered(False)
         moved = source._map(lambda x: x.to(device, non_blocking=non_blocking), dtype=dtype)
-        return moved._ordered(has_units(device))
+        return moved._ordered(units)
+
+    def _has_units_on(self, device: torch.device) -> bool:
+        """Whether products there read units. Those that round their inputs read rows of codes."""
+        return device.type == "cuda" and self._activations is None
 
     def _transpose(self) -> Self:
         return self._map(lambda x: x, transposed=not self._transposed)
@@ -119,7 +127,3 @@ class Packed(Tensor):
     def is_shared(self) -> bool:
         """Whether processes share the memory of the tensors."""
         return self._codes.is_shared()
-
-
-def has_units(device: torch.device) -> bool:
-    return device.type == "cuda"

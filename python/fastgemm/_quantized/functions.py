@@ -18,7 +18,7 @@ from .._nn.linear import linear as layer
 from .._ops.linear import linear
 from ..ops import matmul
 from . import layout, product
-from .base import Packed, has_units
+from .base import Packed
 from .checks import check_dtype
 
 aten = torch.ops.aten
@@ -62,7 +62,7 @@ def _empty_like(q: Packed, **options: Any) -> Packed:
     device = q.device if options.get("device") is None else torch.device(options["device"])
     dtype = options.get("dtype") or q.dtype
     check_dtype(dtype)
-    units = q._packing.units if device == q.device else has_units(device)
+    units = q._packing.units if device == q.device else q._has_units_on(device)
     packing = q._packing._replace(units=units)
     by, order = (None if x is None else torch.empty_like(x, device=device) for x in (q._global, q._order))
     return q._like(layout.empty(packing, device), by, order, packing=packing, dtype=dtype)
@@ -78,7 +78,7 @@ def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
             "fastgemm: a QuantizedWeight cannot be copied into a tensor; copy q.dequantize(), or load the "
             "weight with load_state_dict(..., assign=True)"
         )
-    facts = [(x._format, x._packing._replace(units=False), x._transposed) for x in (to, q)]
+    facts = [(x._format, x._packing._replace(units=False), x._transposed, x._activations) for x in (to, q)]
     inner = [[x is not None for x in x._inner()[3:]] for x in (to, q)]
     if facts[0] != facts[1] or inner[0] != inner[1]:
         raise ValueError(f"fastgemm: {q!r} cannot be copied into {to!r}")

@@ -12,7 +12,7 @@ from .. import _errors, _introspect
 from .._ops.dispatch import choice_of
 from .._ops.linear import _as_rows, _check_activation
 from .._typing import Activation
-from . import layout
+from . import activations, layout
 from .base import Packed
 from .gradient import LAYER
 
@@ -52,19 +52,37 @@ def linear(
     _check_activation(activation)
     if q._order is not None:
         x = x.index_select(-1, q._order)
-    q, options = _options(q, level, kernel, out_dtype, invariant)
-    if activation is not None:
-        options["activation"] = activation
-    weight = q._codes, q._scales, q._zeros, q._global
+    choice = level, kernel, out_dtype, invariant
     if x.dim() == 2:
-        return LAYER.call((x, *weight, bias, residual), options)
+        return _rows(x, q, bias, residual, activation, *choice)
     shape = (*x.shape[:-1], n)
     if residual is not None and residual.shape != shape:
         raise ValueError(
             f"fastgemm: residual has shape {tuple(residual.shape)}, expected that of the result, {tuple(shape)}"
         )
     residual = None if residual is None else _as_rows(residual)
-    return LAYER.call((_as_rows(x), *weight, bias, residual), options).reshape(shape)
+    return _rows(_as_rows(x), q, bias, residual, activation, *choice).reshape(shape)
+
+
+def _rows(
+    x: Tensor,
+    q: Packed,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: Activation | None,
+    level: int | None,
+    kernel: str | None,
+    out_dtype: torch.dtype | None,
+    invariant: bool,
+) -> Tensor:
+    """:func:`linear` of a matrix x."""
+    choice = level, kernel, out_dtype, invariant
+    if q._activations is not None:
+        return activations.linear(x, q, bias, residual, activation, *choice)
+    q, options = _options(q, *choice)
+    if activation is not None:
+        options["activation"] = activation
+    return LAYER.call((x, q._codes, q._scales, q._zeros, q._global, bias, residual), options)
 
 
 def _options(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .activations import Activations, check_recipe, check_weight
 from .checks import LOGICAL
 from .formats import (
     CODES,
@@ -44,6 +45,7 @@ def quantize_weight(
     granularity: Granularity | None = None,
     group_size: int | None = None,
     zero_points: bool = False,
+    activations: Activations | None = None,
 ) -> QuantizedWeight:
     """Rounds a weight to 4 or 8 bits.
 
@@ -68,6 +70,9 @@ def quantize_weight(
             Kernels of a GPU take multiples of 16.
         zero_points: int4 and int8 may have them: the range from the smallest to the largest weight of a block,
             and 0, becomes that of all codes.
+        activations: the recipe of :func:`fastgemm.quantize_fp8` by which products round their inputs to 8 bits,
+            for fp8: ``"tensor"``, ``"row"`` or ``"1x128"``, which makes ``"128x128"`` the granularity that None
+            means. None: inputs are not rounded. Groups have no such products.
 
     Returns:
         A :class:`QuantizedWeight` with the dtype and device of ``w``. Scales of groups are bfloat16 (mxfp4:
@@ -76,9 +81,9 @@ def quantize_weight(
 
     Raises:
         TypeError: ``w`` is no tensor, or has another dtype.
-        ValueError: unknown ``format`` or ``granularity``, or one that the format does not have; ``w`` has not 2
-            dimensions; a ``group_size`` that is not positive, without groups, or for which the device has no
-            kernels.
+        ValueError: unknown ``format``, ``granularity`` or ``activations``, or one that the format does not have;
+            ``w`` has not 2 dimensions; a ``group_size`` that is not positive, without groups, or for which the
+            device has no kernels.
 
     Examples:
         >>> import torch, fastgemm
@@ -87,7 +92,11 @@ def quantize_weight(
         >>> q.shape, q.nbytes / w.nbytes < 0.26
         (torch.Size([256, 512]), True)
     """
+    check_recipe(activations, format)
+    if activations == "1x128" and granularity is None and group_size is None:
+        granularity = "128x128"
     plan = _plan(w, format, granularity, group_size, zero_points)
+    check_weight(activations, format, plan.packing, None)
     with torch.no_grad():
         w = w.detach()
         by = _global_scale(w) if format == "nvfp4" else None
@@ -102,6 +111,7 @@ def quantize_weight(
             columns=w.shape[1],
             global_scale=by,
             dtype=w.dtype,
+            activations=activations,
         )
 
 

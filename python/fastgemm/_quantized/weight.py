@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from . import functions, layout
-from .base import INNER, Packed, has_units
+from .activations import Activations, check_weight
+from .base import INNER, Packed
 from .checks import check_dtype, global_scale_of, order_of, packing_of, refuse_nan
 from .converters import Converters
 from .formats import CODES, FORMATS, SCALES, Parts
@@ -24,8 +25,8 @@ class QuantizedWeight(Converters, Packed):
     codes. :func:`fastgemm.quantize_weight` makes such weights; this constructor takes codes as they are.
 
     There is one copy of the codes, in the order of the device: rows on a CPU, the units of
-    csrc/core/packed_weight.h on a GPU. Tensors that the constructor takes, those that properties return, and
-    files have the plain order of rows.
+    csrc/core/packed_weight.h on a GPU (rows, too, with ``activations``). Tensors that the constructor takes, those
+    that properties return, and files have the plain order of rows.
 
     ``fastgemm.linear(x, q)``, ``torch.nn.functional.linear(x, q)``, and ``x @ q.mT``, by any of its names,
     multiply by it. A copy, ``detach``, ``to``, ``t`` and ``mT``, ``torch.empty_like``, pickling, ``torch.save``
@@ -47,6 +48,9 @@ class QuantizedWeight(Converters, Packed):
     - ``global_scale``: a float32 tensor of one element that scales the whole weight, or None.
     - ``order``: ``(K,)``: stored column j is column ``order[j]`` of the weight (GPTQ's act-order), or None.
     - ``dtype``: bfloat16, float16 or float32: what :meth:`dequantize` returns and ``.dtype`` says.
+    - ``activations``: ``"tensor"``, ``"row"`` or ``"1x128"``: products round their inputs to 8 bits by this recipe
+      of :func:`fastgemm.quantize_fp8`, and multiply codes by codes; or None. For ``"fp8"`` with float32 scales of
+      the whole, of rows or of blocks of 128 x 128.
 
     Raises:
         TypeError: an argument is no tensor, or has no suitable dtype.
@@ -66,19 +70,21 @@ class QuantizedWeight(Converters, Packed):
         global_scale: Tensor | None = None,
         order: Tensor | None = None,
         dtype: torch.dtype = torch.bfloat16,
+        activations: Activations | None = None,
     ) -> QuantizedWeight:
         parts = Parts(codes, scales, zero_points)
         packing = packing_of(parts, format, block_size, columns)
         check_dtype(dtype)
         if global_scale is not None:
             global_scale = global_scale_of(global_scale, codes.device)
+        check_weight(activations, format, packing, global_scale)
         if order is not None:
             order = order_of(order, packing.k, codes.device)
         if codes.dtype == torch.float8_e4m3fn:
             refuse_nan(codes)
         parts = Parts(*(None if x is None else x.detach().contiguous() for x in parts))  # type: ignore[arg-type]
-        made = cls._wrap(parts, packing, global_scale, order, format, dtype)
-        return made if not has_units(codes.device) else made._ordered(True)
+        made = cls._wrap(parts, packing, global_scale, order, format, dtype, False, activations)
+        return made._ordered(made._has_units_on(codes.device))
 
     # Facts
 
@@ -133,6 +139,11 @@ class QuantizedWeight(Converters, Packed):
         return self._order
 
     @property
+    def activations(self) -> str | None:
+        """The recipe by which products round their inputs to 8 bits, or None."""
+        return self._activations
+
+    @property
     def nbytes(self) -> int:  # type: ignore[override]
         """The bytes of everything that is stored."""
         return sum(x.nbytes for x in self._inner() if x is not None)
@@ -149,6 +160,7 @@ class QuantizedWeight(Converters, Packed):
         facts += [f"{scale} scales"]
         facts += ["zero points"] if self._packing.zero != "none" else []
         facts += ["act-order"] if self._order is not None else []
+        facts += [f"activations={self._activations!r}"] if self._activations is not None else []
         return f"QuantizedWeight({', '.join(facts)}, dtype={self.dtype}, device='{self.device}')"
 
     # Values
@@ -176,18 +188,16 @@ class QuantizedWeight(Converters, Packed):
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
         names = [name for name, x in zip(INNER, self._inner(), strict=True) if x is not None]
-        return names, (self._packing, self._format, self.dtype, self._transposed)
+        return names, (self._packing, self._format, self.dtype, self._transposed, self._activations)
 
     @staticmethod
     def __tensor_unflatten__(
         inner: dict[str, Tensor], facts: tuple[Any, ...], outer_size: object, outer_stride: object
     ) -> QuantizedWeight:
-        packing, format, dtype, transposed = facts
+        packing, format, dtype, *others = facts
         codes, scales, zeros, by, order = (inner.get(name) for name in INNER)
         assert codes is not None
-        return QuantizedWeight._wrap(
-            Parts(codes, scales, zeros), packing, by, order, format, dtype, transposed
-        )
+        return QuantizedWeight._wrap(Parts(codes, scales, zeros), packing, by, order, format, dtype, *others)
 
     def _stable_hash_for_caching(self) -> str:
         """What compiled code depends on, for torch's cache of it."""
@@ -231,6 +241,7 @@ class QuantizedWeight(Converters, Packed):
             "block_size": self.block_size,
             "columns": self._packing.k,
             "dtype": self.dtype,
+            "activations": self._activations,
             "transposed": self._transposed,
             "parameter": isinstance(self, torch.nn.Parameter),
         }
