@@ -9,6 +9,7 @@ namespace fastgemm::torch_ops {
 // The codes that share a scale; 0 is a whole dimension.
 struct Blocks {
   int64_t rows = 0, cols = 0;
+  bool operator==(const Blocks&) const = default;
 };
 
 // The code of a torch dtype. Throws std::invalid_argument, naming the argument.

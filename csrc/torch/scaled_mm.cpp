@@ -7,6 +7,8 @@
 // (GemmProblem::scales). Scales of blocks along k differ within a sum: operands are then widened to float32,
 // times their scales, and multiplied in float32. Rows of a CPU read b as the packed weight that it is, if it
 // lies so.
+#include "torch/scaled_mm.h"
+
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -25,6 +27,14 @@
 
 namespace fastgemm::torch_ops {
 namespace {
+
+AtenTensorHandle new_handle(AtenTensorHandle of) {
+  AtenTensorHandle made;
+  check(aoti_torch_new_tensor_handle(of, &made), "new_tensor_handle");
+  return made;
+}
+
+Tensor shared(const TensorRef& t) { return Tensor(new_handle(t.tensor)); }
 
 struct Arguments {
   Tensor a, b, scale_a, scale_b;
@@ -49,6 +59,19 @@ struct Arguments {
         level(s.optional_integer()),
         kernel(s.optional_string()),
         out_dtype(s.optional_dtype()) {}
+
+  explicit Arguments(const ScaledCall& call)
+      : a(shared(call.a)),
+        b(shared(call.b)),
+        scale_a(shared(call.scale_a)),
+        scale_b(shared(call.scale_b)),
+        blocks_a(call.blocks_a),
+        blocks_b(call.blocks_b),
+        out_dtype(call.out_dtype) {
+    if (call.bias) bias = shared(call.bias);
+    if (call.choice.level) level = call.choice.level;
+    if (!call.choice.kernel.empty()) kernel = std::string(call.choice.kernel);
+  }
 };
 
 // An operand of the product: codes, each times its scale if `scaled`, as a tensor of a wider type. Rows in
@@ -284,6 +307,12 @@ class [[gnu::visibility("hidden")]] Scaled {
 };
 
 }  // namespace
+
+AtenTensorHandle multiply_scaled(const ScaledCall& call) {
+  const Arguments args(call);
+  check_operands(View(args.a), View(args.b));
+  return new_handle(Scaled(args).multiply_all().get());
+}
 
 void scaled_mm(StableIValue* stack, uint64_t, uint64_t) {
   const Arguments args{StackReader(stack)};

@@ -18,8 +18,11 @@ struct Product {
   int a, b, c = -1;
   int beta, alpha, out_dtype, use_gelu;
   int out;         // c itself for an in-place op
-  int offs, bias;  // of a grouped product
+  int offs, bias;  // of a grouped product; bias also of scaled codes
+  // Of a product of scaled codes; _scaled_mm has no recipes, and _scaled_mm_v2 no scale_result.
+  int scale_a, scale_b, recipe_a, recipe_b, swizzle_a, swizzle_b, scale_result, contraction, fast;
   bool is_grouped() const { return offs >= 0; }
+  bool is_scaled() const { return scale_a >= 0; }
 };
 
 inline constexpr struct {
@@ -46,6 +49,10 @@ inline constexpr struct {
     {"aten::_addmm_activation", ""},
     {"aten::_addmm_activation", "out"},
     {"aten::_grouped_mm", ""},
+    {"aten::_scaled_mm", ""},
+    {"aten::_scaled_mm", "out"},
+    {"aten::_scaled_mm_v2", ""},
+    {"aten::_scaled_mm_v2", "out"},
 };
 
 }  // namespace fastgemm::override

@@ -13,6 +13,7 @@
 #include "torch/override/grouped.h"
 #include "torch/override/kinds.h"
 #include "torch/override/operands.h"
+#include "torch/override/scaled.h"
 #include "torch/override/scope.h"
 
 namespace fastgemm::override {
@@ -93,6 +94,10 @@ Product::Product(const c10::FunctionSchema& schema)
   beta = at("beta"), alpha = at("alpha"), out_dtype = at("out_dtype"), use_gelu = at("use_gelu");
   out = name.back() == '_' ? c : at("out");
   offs = at("offs"), bias = at("bias");
+  scale_a = at("scale_a"), scale_b = at("scale_b"), scale_result = at("scale_result");
+  recipe_a = at("recipe_a"), recipe_b = at("recipe_b"), swizzle_a = at("swizzle_a"),
+  swizzle_b = at("swizzle_b");
+  contraction = at("contraction_dim"), fast = at("use_fast_accum");
 }
 
 std::optional<Precision> precision_for(const at::Tensor& a, const PatchFrame& frame) {
@@ -103,6 +108,7 @@ std::optional<Precision> precision_for(const at::Tensor& a, const PatchFrame& fr
 
 std::optional<std::string> why_passed_on(const Product& op, Arguments arguments, bool extends) {
   if (op.is_grouped()) return why_groups_passed_on(op, arguments, extends);
+  if (op.is_scaled()) return why_scaled_passed_on(op, arguments, extends);
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
   for (const at::Tensor* t : {&a, &b}) {
     if (auto why = why_not(*t, extends)) return why;
@@ -126,6 +132,7 @@ std::optional<at::Tensor> compute(const Product& op, Arguments arguments, const 
   try {
     const Computing computing;
     if (op.is_grouped()) return compute_groups(op, arguments, frame);
+    if (op.is_scaled()) return compute_scaled(op, arguments, frame);
     std::array<at::Tensor, 2> scaled;
     const AtenTensorHandle made = product_of(call_of(op, arguments, frame, scaled));
     at::Tensor result = made ? take(made) : tensor_at(arguments, op.out);

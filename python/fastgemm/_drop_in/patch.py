@@ -60,10 +60,10 @@ class patch(contextlib.ContextDecorator):  # lower case, because it is used like
     """Computes torch's matrix products by fastgemm, in a ``with`` block or in a function that it decorates.
 
     It routes ``mm``, ``bmm``, ``addmm``, ``baddbmm`` and all functions that call them, in Python and in C++
-    (``torch.matmul``, ``@``, ``linear``, ``einsum``, ``cdist``), and ``grouped_mm``. Values agree to within
-    rounding, dtype, shape, strides and device are torch's, gradients work, and a backward pass inside the block is
-    routed too. torch computes products of integers of 8 and 16 bits, which have other types in fastgemm, and
-    products that a level or kernel does not take. Other ops are not affected: vectors, convolutions, fused
+    (``torch.matmul``, ``@``, ``linear``, ``einsum``, ``cdist``), ``grouped_mm`` and ``scaled_mm``. Values agree to
+    within rounding, dtype, shape, strides and device are torch's, gradients work, and a backward pass inside the
+    block is routed too. torch computes products of integers of 8 and 16 bits, which have other types in fastgemm,
+    and products that a level or kernel does not take. Other ops are not affected: vectors, convolutions, fused
     attention; sparse, nested, fake and meta tensors.
 
     The patch is active in the thread that entered it, and in autograd's threads for a backward pass started
@@ -80,8 +80,9 @@ class patch(contextlib.ContextDecorator):  # lower case, because it is used like
             for products of a backward pass.
         count: whether ``routed`` counts, which takes some 0.05 us a product.
         tune: measures a product where it first runs, see :func:`fastgemm.enable`.
-        extend: also computes products that torch refuses, because it has no kernel for their types, alignments or
-            a bias of groups (docs/drop_in.md lists them). Without it, they raise as they do without a patch.
+        extend: also computes products that torch refuses, because it has no kernel for their types, layouts,
+            alignments, scales or a bias (docs/drop_in.md lists them). Without it, they raise as they do without a
+            patch.
 
     Raises:
         TypeError: ``level`` is no int, or a generator or coroutine function is decorated.

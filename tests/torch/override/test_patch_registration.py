@@ -38,6 +38,8 @@ import torch
 PRODUCTS = [f"aten::{op}{overload}" for op in ("mm", "bmm", "addmm", "baddbmm")
             for overload in ("", ".out", ".dtype", ".dtype_out")]
 PRODUCTS += ["aten::addmm_", "aten::baddbmm_", "aten::_addmm_activation", "aten::_addmm_activation.out"]
+PRODUCTS += [f"aten::_scaled_mm{version}{overload}" for version in ("", "_v2") for overload in ("", ".out")
+             if torch._C._dispatch_has_kernel(f"aten::_scaled_mm{version}{overload}")]
 OTHERS = ["aten::mv", "aten::dot", "aten::addbmm", "aten::add.Tensor"]
 def kernels(op, key):
     return sum(line.split(":")[0].removesuffix(" (inactive)") == key

@@ -1,0 +1,132 @@
+#include "torch/override/scaled.h"
+
+#include <algorithm>
+#include <array>
+
+#include "torch/override/convert.h"
+#include "torch/override/route.h"
+#include "torch/override/scales.h"
+#include "torch/scaled_mm.h"
+
+namespace fastgemm::override {
+namespace {
+
+constexpr int64_t kSixteen = 16;  // of the codes that torch's kernels take, in sizes and in memory
+
+std::optional<at::Tensor> optional_tensor_at(Arguments arguments, int i) {
+  return i < 0 ? std::nullopt : arguments[size_t(i)].toOptional<at::Tensor>();
+}
+
+// The dtype of the result: that of a, unless the call says another.
+at::ScalarType result_type(const Product& op, Arguments arguments) {
+  if (op.out >= 0) return tensor_at(arguments, op.out).scalar_type();
+  return arguments[size_t(op.out_dtype)].toOptional<at::ScalarType>().value_or(
+      tensor_at(arguments, op.a).scalar_type());
+}
+
+bool is_wide(at::ScalarType t) { return t == at::kFloat || t == at::kBFloat16 || t == at::kHalf; }
+
+std::optional<std::string> why_not_codes(const at::Tensor& t) {
+  if (auto why = why_not_memory(t)) return why;
+  if (t.scalar_type() != at::kFloat8_e4m3fn && t.scalar_type() != at::kFloat8_e5m2)
+    return "dtype " + name_of(t.scalar_type());
+  if (t.dim() != 2) return "a tensor of " + std::to_string(t.dim()) + " dimensions";
+  if (t.numel() == 0) return "a product without elements";
+  return std::nullopt;
+}
+
+std::optional<std::string> why_not_result(const Product& op, Arguments arguments) {
+  const at::ScalarType type = result_type(op, arguments);
+  if (!is_wide(type)) return "a result of " + name_of(type);
+  if (optional_tensor_at(arguments, op.scale_result)) return "a scale of the result";
+  if (op.out < 0) return std::nullopt;
+  const at::Tensor& out = tensor_at(arguments, op.out);
+  if (auto why = why_not_memory(out)) return why;
+  const std::array<int64_t, 2> shape{tensor_at(arguments, op.a).size(0), tensor_at(arguments, op.b).size(1)};
+  if (out.sizes() != at::IntArrayRef(shape) || out.device() != tensor_at(arguments, op.a).device())
+    return "an out= that torch would resize";
+  if (arguments[size_t(op.out_dtype)].toOptional<at::ScalarType>().value_or(type) != type)
+    return "an out= of another dtype";
+  return std::nullopt;
+}
+
+// Whether rows of codes of a GPU begin at multiples of 16 bytes, along k.
+bool is_aligned(const at::Tensor& t, int64_t row_stride, int64_t along_k, int64_t k) {
+  return along_k == 1 && row_stride >= k && row_stride % kSixteen == 0 &&
+         reinterpret_cast<uintptr_t>(t.const_data_ptr()) % kSixteen == 0;
+}
+
+// What torch's kernels for GPUs refuse of the codes. Before Blackwell they take NT only: rows of a, columns
+// of b.
+std::optional<std::string> refusal_of_codes(const at::Tensor& a, const at::Tensor& b, int capability) {
+  if (capability < 89) return "a GPU without instructions for fp8";
+  if (a.scalar_type() == at::kFloat8_e5m2 && b.scalar_type() == at::kFloat8_e5m2)
+    return "two matrices of e5m2";
+  if (a.size(1) % kSixteen != 0 || b.size(1) % kSixteen != 0) return "sizes that are no multiples of 16";
+  if (!is_aligned(a, a.stride(0), a.stride(1), a.size(1)) ||
+      !is_aligned(b, b.stride(1), b.stride(0), b.size(0)))
+    return "codes that do not lie along K, aligned to 16 bytes";
+  return std::nullopt;
+}
+
+// Pairs of recipes that torch multiplies: the same of both, and on Hopper blocks of 128.
+bool is_torchs_pair(Recipe a, Recipe b, int capability) {
+  if (a == Recipe::tensor || a == Recipe::row) return a == b;
+  return capability == 90 && b != Recipe::tensor && b != Recipe::row &&
+         (a == Recipe::of_128 || b == Recipe::of_128);
+}
+
+// What torch itself refuses of operands that fastgemm takes.
+std::optional<std::string> refusal(const Product& op, Arguments arguments, const BothScales& scales) {
+  const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
+  const int capability = torch_ops::capability_of(read(a).view);
+  if (a.is_cuda())
+    if (auto why = refusal_of_codes(a, b, capability)) return why;
+  if (!is_torchs_pair(scales.a.recipe, scales.b.recipe, capability) ||
+      !scales.a.are_in_torchs_order(a.is_cuda()) || !scales.b.are_in_torchs_order(a.is_cuda()))
+    return "scales of other recipes or strides than torch's";
+  const auto bias = optional_tensor_at(arguments, op.bias);
+  const at::ScalarType type = result_type(op, arguments);
+  if (a.is_cuda() && bias && (type == at::kFloat || bias->scalar_type() != type))
+    return "a bias of this dtype";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> why_scaled_passed_on(const Product& op, Arguments arguments, bool extends) {
+  for (const int i : {op.a, op.b})
+    if (auto why = why_not_codes(tensor_at(arguments, i))) return why;
+  if (tensor_at(arguments, op.a).size(1) != tensor_at(arguments, op.b).size(0)) return "other inner sizes";
+  if (op.contraction >= 0 && !arguments[size_t(op.contraction)].toIntVector().empty())
+    return "contraction_dim";
+  if (auto why = why_not_result(op, arguments)) return why;
+  const std::optional<BothScales> scales = scales_at(op, arguments);
+  if (!scales) return "scales of another form";
+  return extends ? std::nullopt : refusal(op, arguments, *scales);
+}
+
+at::Tensor compute_scaled(const Product& op, Arguments arguments, const PatchFrame& frame) {
+  const at::Tensor& a = tensor_at(arguments, op.a);
+  const BothScales scales = scales_at(op, arguments).value();
+  const at::Tensor scale_b = scales.b.grid.t();
+  torch_ops::ScaledCall call{.a = read(a), .b = read(tensor_at(arguments, op.b))};
+  call.scale_a = read(scales.a.grid), call.scale_b = read(scale_b);
+  call.blocks_a = scales.a.blocks(), call.blocks_b = scales.b.blocks();
+  std::swap(call.blocks_b.rows, call.blocks_b.cols);
+  const auto bias = optional_tensor_at(arguments, op.bias);
+  if (bias) call.bias = read(*bias);
+  call.choice = {frame.level, frame.kernel};
+  call.out_dtype = int32_t(result_type(op, arguments));
+  if (!frame.extends || !refusal(op, arguments, scales)) {
+    if (a.is_cuda() && arguments[size_t(op.fast)].toBool())
+      throw CannotRun("sums of the tensor core alone (use_fast_accum)");
+    if (frame.level == 0 && frame.kernel.empty() && !torch_ops::scaled_is_faster(call))
+      throw CannotRun("torch's kernel is faster for these scales and sizes");
+  }
+  at::Tensor result = take(with_memory_errors([&] { return torch_ops::multiply_scaled(call); }));
+  if (op.out < 0) return result;
+  return tensor_at(arguments, op.out).copy_(result);
+}
+
+}  // namespace fastgemm::override
