@@ -130,7 +130,7 @@ def scaled_mm(
         if activation is not None:
             options["activation"] = activation
         options["out_dtype"] = torch.float32 if out_dtype in CODES else out_dtype
-        result = multiply(a, b, scale_a, scale_b, bias, residual, (recipe_a, recipe_b), options)
+        result = _multiply(a, b, scale_a, scale_b, bias, residual, (recipe_a, recipe_b), options)
         if out_dtype in CODES:
             result = _as_codes(result, out_dtype, out_scale)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
@@ -199,7 +199,7 @@ def _check_result(out_dtype: torch.dtype, out_scale: Any, out: Tensor | None) ->
         raise ValueError(f"fastgemm.scaled_mm: out has dtype {out.dtype}, expected {out_dtype}")
 
 
-def multiply(
+def _multiply(
     a: Tensor,
     b: Tensor,
     scale_a: Tensor,

@@ -1,5 +1,5 @@
-"""Products whose rows of x are rounded to 8 bits on each call, and multiplied as codes, by the op of
-:func:`fastgemm.scaled_mm`."""
+"""Products whose rows of x are rounded to 8 bits on each call, and multiplied as codes: by the ops of
+:func:`fastgemm.quantize_fp8` and :func:`fastgemm.scaled_mm`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .._fp8.product import multiply
-from .._fp8.quantize import quantized
-from .._fp8.recipes import RECIPES
-from .._ops.dispatch import choice_of
+from .._fp8.recipes import RECIPES, Blocks
+from .._ops.dispatch import choice_of, ops
 from .._typing import Activation
 from ..table import invariant_choice
 from .base import Packed
@@ -22,12 +20,12 @@ Activations = Literal["tensor", "row", "1x128"]
 ACTIVATIONS = ("tensor", "row", "1x128")
 
 
-def weight_recipe(packing: Packing) -> str | None:
-    """The recipe of :func:`fastgemm.scaled_mm` that a weight's scales have; None if it is none of them."""
+def weight_blocks(packing: Packing) -> Blocks | None:
+    """The blocks of a weight's scales; None if :func:`fastgemm.scaled_mm` has no such recipe."""
     n, k = packing.group_n, packing.group_k
     if packing.by_rows and (n == 1 or n >= packing.n > 0):
-        return "row" if n == 1 else "tensor"
-    return "128x128" if (n, k) == (128, 128) else None
+        return RECIPES["row" if n == 1 else "tensor"]
+    return RECIPES["128x128"] if (n, k) == (128, 128) else None
 
 
 def check_recipe(activations: object, format: str) -> None:
@@ -49,7 +47,7 @@ def check_weight(activations: object, format: str, packing: Packing, global_scal
     check_recipe(activations, format)
     if activations is None:
         return
-    if packing.scale != "f32" or global_scale is not None or weight_recipe(packing) is None:
+    if packing.scale != "f32" or global_scale is not None or weight_blocks(packing) is None:
         n, k = packing.group_n, packing.group_k
         raise ValueError(
             f"fastgemm: activations={activations!r} is for weights with float32 scales of the whole, of rows or "
@@ -90,10 +88,16 @@ def linear(
     weight = q._codes, q._scales, None, None
     x, *_, bias, residual = operands(x, *weight, bias, residual, options={"out_dtype": out_dtype})
     options["out_dtype"] = out_dtype or x.dtype
-    codes, scales = quantized(x, RECIPES[recipe], torch.float8_e4m3fn, e8m0=False)
-    of_weight, scales_of_weight = weight_recipe(q._packing), q._scales
+    of_x, of_weight, scales_of_weight = RECIPES[recipe], weight_blocks(q._packing), q._scales
     assert of_weight is not None and scales_of_weight is not None
     if q._packing.k == 0:  # a row without columns has no scale here, and one in scaled_mm
-        scales_of_weight = scales_of_weight.new_zeros(RECIPES[of_weight].grid(q._packing.n, 0))
-    operands_of_op = codes, q._codes.mT, scales, scales_of_weight.mT, bias, residual
-    return multiply(*operands_of_op, (recipe, of_weight), options)
+        scales_of_weight = scales_of_weight.new_zeros(of_weight.grid(q._packing.n, 0))
+    codes, scales = ops.quantize_fp8(x, block_rows=of_x.lines, block_cols=of_x.along_k, dtype=q._codes.dtype)
+    return ops.scaled_mm(
+        *(codes, q._codes.mT, scales, scales_of_weight.mT, bias, residual),
+        block_m=of_x.lines,
+        block_k_of_a=of_x.along_k,
+        block_k_of_b=of_weight.along_k,
+        block_n=of_weight.lines,
+        **options,
+    )
