@@ -1,5 +1,7 @@
 #include "torch/override/scaled.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <algorithm>
 #include <array>
 
@@ -76,13 +78,24 @@ bool is_torchs_pair(Recipe a, Recipe b, int capability) {
          (a == Recipe::of_128 || b == Recipe::of_128);
 }
 
+// Whether torch's CPU kernel takes scales of rows. It does since there is one of _scaled_mm_v2.
+bool takes_rows_on_cpu() {
+  static const bool takes = [] {
+    const auto op = c10::Dispatcher::singleton().findSchema({"aten::_scaled_mm_v2", ""});
+    return op && op->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  }();
+  return takes;
+}
+
 // What torch itself refuses of operands that fastgemm takes.
 std::optional<std::string> refusal(const Product& op, Arguments arguments, const BothScales& scales) {
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
   const int capability = torch_ops::capability_of(read(a).view);
   if (a.is_cuda())
     if (auto why = refusal_of_codes(a, b, capability)) return why;
-  if (!is_torchs_pair(scales.a.recipe, scales.b.recipe, capability) ||
+  const bool of_rows = scales.a.recipe == Recipe::row;
+  if ((of_rows && a.is_cpu() && !takes_rows_on_cpu()) ||
+      !is_torchs_pair(scales.a.recipe, scales.b.recipe, capability) ||
       !scales.a.are_in_torchs_order(a.is_cuda()) || !scales.b.are_in_torchs_order(a.is_cuda()))
     return "scales of other recipes or strides than torch's";
   const auto bias = optional_tensor_at(arguments, op.bias);

@@ -77,13 +77,11 @@ bool Scales::are_in_torchs_order(bool on_gpu) const {
       return true;
     case Recipe::row:
       return lines == 1 || pitch == 1;
-    // Columns of scales begin at multiples of 16 bytes.
+    // Lines of scales begin at multiples of 16 bytes.
     case Recipe::of_128:
       return on_gpu && lines % 4 == 0 && pitch == 1 && (grid.size(1) == 1 || along_k == lines);
-    case Recipe::of_128x128: {
-      const bool in_rows = pitch == grid.size(1) || pitch == rounded_up(grid.size(1));
-      return on_gpu && (grid.size(1) == 1 || along_k == 1) && (grid.size(0) == 1 || in_rows);
-    }
+    case Recipe::of_128x128:
+      return on_gpu && (grid.size(1) == 1 || along_k == 1) && pitch % 4 == 0 && pitch >= grid.size(1);
   }
   return false;
 }

@@ -13,9 +13,25 @@ E4M3, E5M2, E8M0 = torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 LEVEL = 5  # of the patches that take what torch takes, whichever is faster
 SHAPE = 48, 304, 272  # M, N, K: multiples of 16, and of 128 not
+IN_BLOCKS = 48, 384, 512  # such as cuBLASLt takes with scales of blocks
 OTHER_FORM, OF_TORCH = "scales of another form", "scales of other recipes or strides than torch's"
 
-has_v2 = pytest.mark.skipif(not hasattr(functional, "scaled_mm"), reason="this torch has no scaled_mm")
+
+def has_kernel(op, device):
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{op}", device.upper())
+
+
+def needs_v2(device):
+    if not hasattr(functional, "scaled_mm") or not has_kernel("_scaled_mm_v2", device):
+        pytest.skip("this torch has no _scaled_mm_v2 here")
+
+
+def needs_rows(device):
+    """torch's CPU kernel takes scales of rows since it has the second version."""
+    if not is_torchs(("row", "row"), device):
+        pytest.skip("this torch takes no scales of rows here")
+
+
 pytestmark = [every_device, needs_library]
 
 
@@ -86,7 +102,9 @@ def assert_near(result, wanted, dtype=BF16):
 
 @pytest.mark.parametrize("recipe", ("tensor", "row"))
 @pytest.mark.parametrize("dtype", (BF16, F16, F32), ids=str)
-def test_a_level_takes_what_torch_takes(recipe, dtype):
+def test_a_level_takes_what_torch_takes(recipe, dtype, device):
+    if recipe == "row":
+        needs_rows(device)
     m, n, k = SHAPE
     a, w = codes(m, k), codes(n, k, E5M2)
     scales = drawn(recipe, m, k), drawn(recipe, n, k)
@@ -101,9 +119,9 @@ def test_a_level_takes_what_torch_takes(recipe, dtype):
     assert torch.equal(got, fastgemm.scaled_mm(a, w.mT, scales[0], scales[1].mT, level=LEVEL, **blocks))
 
 
-@has_v2
 @pytest.mark.parametrize("recipe", ("tensor", "row"))
-def test_the_second_version(recipe):
+def test_the_second_version(recipe, device):
+    needs_v2(device)
     m, n, k = SHAPE
     a, w, bias = codes(m, k), codes(n, k), torch.randn(n).to(BF16)
     scales = drawn(recipe, m, k), drawn(recipe, n, k)
@@ -116,7 +134,7 @@ def test_the_second_version(recipe):
 
 def test_into_a_given_tensor():
     m, n, k = SHAPE
-    a, w, scales = codes(m, k), codes(n, k), (drawn("row", m, k), drawn("row", n, k))
+    a, w, scales = codes(m, k), codes(n, k), (drawn("tensor", m, k), drawn("tensor", n, k))
     out = torch.zeros(n, m, dtype=BF16).mT
     with fastgemm.patch(level=LEVEL) as routed:
         made = torch._scaled_mm(a, w.mT, scales[0], scales[1].mT, out_dtype=BF16, out=out)
@@ -127,6 +145,7 @@ def test_into_a_given_tensor():
 
 def test_the_faster_one(device):
     """On a CPU fastgemm, unless it has AMX; on Hopper for few rows and a long K, with scales of rows."""
+    needs_rows(device)
     cases = [(16, 8192, "row"), (16, 8192, "tensor"), (32, 8192, "row"), (16, 4096, "row"), (1, 8192, "row")]
     for m, k, recipe in cases:
         a, w, scales = codes(m, k), codes(64, k), (drawn(recipe, m, k), drawn(recipe, 64, k))
@@ -143,6 +162,7 @@ def test_the_faster_one(device):
 @pytest.mark.parametrize("of_w", ("tensor", "row"))
 def test_one_row(of_w, device):
     """Its only scale is that of the whole, if the other one is."""
+    needs_rows(device)
     _, n, k = SHAPE
     a, w, scales = codes(1, k), codes(n, k), (drawn("row", 1, k), drawn(of_w, n, k))
     with fastgemm.patch(level=LEVEL) as routed:
@@ -153,7 +173,7 @@ def test_one_row(of_w, device):
 
 def test_a_compiled_program():
     m, n, k = SHAPE
-    a, w, scales = codes(m, k), codes(n, k), (drawn("row", m, k), drawn("row", n, k))
+    a, w, scales = codes(m, k), codes(n, k), (drawn("tensor", m, k), drawn("tensor", n, k))
     torch._dynamo.reset()
     compiled = torch.compile(by_v1, fullgraph=True)
     with fastgemm.patch(level=LEVEL) as routed:
@@ -192,17 +212,19 @@ PAIRS = [(a, b) for a in NAMES for b in NAMES]
 
 
 def is_torchs(pair, device):
-    blocks = {"1x128", "128x128"}
-    return pair in (("tensor", "tensor"), ("row", "row")) or (
-        device == "cuda" and set(pair) <= blocks and "1x128" in pair
-    )
+    if pair == ("row", "row"):
+        return device == "cuda" or has_kernel("_scaled_mm_v2", device)
+    of_blocks = set(pair) <= {"1x128", "128x128"} and "1x128" in pair
+    return pair == ("tensor", "tensor") or (device == "cuda" and of_blocks)
 
 
-@pytest.mark.parametrize("version", (1, pytest.param(2, marks=has_v2)))
+@pytest.mark.parametrize("version", (1, 2))
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_every_pair_of_recipes(pair, version, device):
     """Scales in torch's shapes and strides mean the same in both."""
-    m, n, k = SHAPE
+    if version == 2:
+        needs_v2(device)
+    m, n, k = SHAPE if device == "cpu" else IN_BLOCKS
     a, w = codes(m, k), codes(n, k)
     scales = drawn(pair[0], m, k), drawn(pair[1], n, k)
 
@@ -227,6 +249,7 @@ def test_every_pair_of_recipes(pair, version, device):
 @pytest.mark.parametrize("layout", ("NN", "TN", "TT", "short", "odd"))
 def test_other_layouts_and_sizes(layout, device):
     """torch's CPU kernels take them; Hopper's do not."""
+    needs_rows(device)
     m, n, k = (47, 305, 271) if layout == "odd" else SHAPE
     a, w = codes(m, k), codes(n, k, E5M2)
     a = a.mT.contiguous().mT if layout[0] == "T" else a
@@ -278,8 +301,8 @@ def test_errors_remain_torchs():
             assert routed.passed_on == {("_scaled_mm", reason): 1}
 
 
-@has_v2
-def test_errors_of_the_second_version_remain_torchs():
+def test_errors_of_the_second_version_remain_torchs(device):
+    needs_v2(device)
     m, n, k = SHAPE
     a, w, rows = codes(m, k), codes(n, k), (torch.ones(m, 1), torch.ones(1, n))
     row = functional.ScalingType.RowWise
