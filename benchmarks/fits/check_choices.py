@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 from fastgemm import _introspect
-from fastgemm._choice.fit import corrections, fit, predict
+from fastgemm._choice.fit import corrections, fit_limited, nearness, predict_limited
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import DATA, GRAPHS, H200, LIBRARY, points_of, rows_in_graphs
+from fit_costs import DATA, GRAPHS, H200, LIBRARY, RIVALS, points_of, rows_in_graphs
 from static_tables.series import HOPELESS
 
 ROWS = [row for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cuda")]
@@ -87,10 +87,12 @@ def held_out() -> Quality:
         timed = [i for i, (_, seconds) in enumerate(points) if kernel in seconds]
         known, asked = ([i for i in timed if (fold[i] == each) == out] for out in (False, True))
         counts = {i: _introspect.counts(kernel, points[i][0], H200) for i in timed}
-        costs = fit([counts[i] for i in known], [points[i][1][kernel] for i in known])
-        off = np.array([math.log(points[i][1][kernel] / predict(counts[i], costs)) for i in known])
+        times = [points[i][1] for i in known]
+        weights = [1.0 if kernel == LIBRARY else nearness(kernel, each, RIVALS[6]) for each in times]
+        costs = fit_limited([counts[i] for i in known], [each[kernel] for each in times], weights)
+        off = np.array([math.log(points[i][1][kernel] / predict_limited(counts[i], costs)) for i in known])
         for i, corrected in zip(asked, corrections(squared[np.ix_(asked, known)], off), strict=True):
-            predicted[i][kernel] = predict(counts[i], costs) * math.exp(corrected)
+            predicted[i][kernel] = predict_limited(counts[i], costs, corrected)
     for times in predicted:
         times[LIBRARY] += CALL
     quality = Quality()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fastgemm import _introspect
-from fastgemm._choice.fit import fit, predict, thin
+from fastgemm._choice.fit import fit_limited, nearness, predict_limited, thin
 from generated_files import same_but_for_rounding
 from points import Point, read_points, series_of
 from static_tables.generate import ARITHMETIC_TYPES
@@ -33,13 +33,20 @@ GRAPHS = "h200_graphs.json"
 LIBRARY = "library"  # torch, or cuBLASLt if torch has no such product
 HALF = ("float16", "bfloat16")
 LEVELS = {row["name"]: row["level"] for row in _introspect.table() if row["device"] == "cuda"}
+RIVALS = {level: {kernel for kernel, other in LEVELS.items() if other == level} for level in LEVELS.values()}
 FEWEST = 30  # the fewest points to fit a kernel to
+SEVERAL, WINS = 5, 3  # the only kernel of a level, below level 5, is predicted if it was the fastest this often
 KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 600, "bfloat16": 600, "int8": 240}
 
 
 def problem_of(point: Point) -> tuple:
     sizes = (point[name] for name in ("batch", "m", "n", "k", "a_transposed", "b_transposed"))
     return point["dtype"], point.get("precision", "ieee"), *sizes
+
+
+def type_of(problem: tuple) -> str:
+    """The type, or "half" for both types of 16 bits, which have the same constants."""
+    return "half" if problem[0] in HALF else problem[0]
 
 
 def points_of(path: Path) -> Iterator[tuple[str, tuple, dict[str, float]]]:
@@ -49,7 +56,7 @@ def points_of(path: Path) -> Iterator[tuple[str, tuple, dict[str, float]]]:
 
 def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
     """The constants of each kernel and type (or "half")."""
-    counts, seconds = defaultdict(list), defaultdict(list)
+    counts, seconds, weights = defaultdict(list), defaultdict(list), defaultdict(list)
     in_graphs = rows_in_graphs() if gpu["wgmma"] else ()
     measurements = [(problem, measured, in_graphs) for _, problem, measured in points_of(path)]
     if in_graphs:
@@ -58,13 +65,30 @@ def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]
         for kernel, time in measured.items():
             if kernel == LIBRARY or (problem[0] in HALF and kernel in elsewhere):
                 continue
-            key = kernel, "half" if problem[0] in HALF else problem[0]
+            key = kernel, type_of(problem)
             try:
                 counts[key].append(_introspect.counts(kernel, problem, gpu))
             except ValueError:  # a rung that is not predicted
                 continue
             seconds[key].append(time)
-    return {key: fit(counts[key], times) for key, times in seconds.items() if len(times) >= FEWEST}
+            weights[key].append(nearness(kernel, measured, RIVALS[LEVELS[kernel]]))
+    won = wins()
+    return {
+        key: fit_limited(counts[key], times, weights[key])
+        for key, times in seconds.items()
+        if len(times) >= FEWEST and (LEVELS[key[0]] >= SEVERAL or won[key] >= WINS)
+    }
+
+
+def wins() -> Counter[tuple[str, str]]:
+    """How often each kernel was the fastest of fastgemm's, by type (or "half")."""
+    found: Counter[tuple[str, str]] = Counter()
+    for file in (*PATHS.values(), GRAPHS):
+        for _, problem, seconds in points_of(DATA / file):
+            own = [kernel for kernel in seconds if kernel != LIBRARY]
+            if own:
+                found[min(own, key=seconds.__getitem__), type_of(problem)] += 1
+    return found
 
 
 def rows_in_graphs() -> list[str]:
@@ -109,11 +133,11 @@ def library_defs() -> tuple[str, str]:
     for series, wanted in KEPT.items():
         problems, seconds = zip(*measured[series], strict=True)
         counts = [_introspect.counts("library", p, H200) for p in problems]
-        costs = fit(counts, seconds)
-        off = [math.log(t / predict(c, costs)) for c, t in zip(counts, seconds, strict=True)]
+        costs = fit_limited(counts, seconds)
+        off = [math.log(t / predict_limited(c, costs)) for c, t in zip(counts, seconds, strict=True)]
         kept = thin([_introspect.place(p) for p in problems], off, wanted)
         name = "k" + series.capitalize()
-        points.append(f"constexpr ShippedPoint {name}[] = {{")
+        points.append(f"constexpr LibraryPoint {name}[] = {{")
         for i in kept:
             _, _, batch, m, n, k, a, b = problems[i]
             octaves = round(100 * off[i] / math.log(2))
@@ -140,7 +164,7 @@ def row_points() -> str:
     for problem, times in measured:
         _, _, batch, m, n, k, a, b = problem
         costs_of = [(name, _introspect.counts(name, problem, H200), costs[name, "half"]) for name in names]
-        octaves = [round(100 * math.log2(times[name] / predict(*each))) for name, *each in costs_of]
+        octaves = [round(100 * math.log2(times[name] / predict_limited(*each))) for name, *each in costs_of]
         lines.append(
             f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {{{', '.join(map(str, octaves))}}}}},"
         )

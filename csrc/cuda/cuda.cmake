@@ -3,8 +3,8 @@
 # they are unavailable.
 set(FASTGEMM_CUDA_TABLES csrc/cuda/architectures.cpp csrc/cuda/available.cpp csrc/cuda/add/table.cpp
                          csrc/cuda/gemm/table.cpp csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/fma.cpp
-                         csrc/cuda/gemm/predict/library.cpp csrc/cuda/gemm/predict/library_points.cpp
-                         csrc/cuda/gemm/predict/row_points.cpp csrc/cuda/gemm/predict/grouped.cpp csrc/cuda/gemm/predict/packed.cpp
+                         csrc/cuda/gemm/predict/library.cpp csrc/cuda/gemm/predict/measured.cpp
+                         csrc/cuda/gemm/predict/grouped.cpp csrc/cuda/gemm/predict/packed.cpp
                          csrc/cuda/gemm/predict/predict.cpp
                          csrc/cuda/gemm/predict/tensor.cpp csrc/cuda/gemm/predict/tiles.cpp)
 include(csrc/cuda/architectures.cmake)

@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <optional>
 
 #include "core/tuning.h"
 #include "cuda/gemm/predict/library.h"
+#include "cuda/gemm/predict/measured.h"
 #include "python/problem.h"
 
 namespace nb = nanobind;
@@ -101,12 +103,15 @@ using MeasuredPoint = std::pair<Problem, double>;
 void set_library(const std::string& gpu, const std::string& type, const std::string& precision,
                  const Values& costs, const std::vector<MeasuredPoint>& points,
                  const std::optional<nb::dict>& here) {
-  std::vector<predict::LibraryPoint> library;
-  library.reserve(points.size());
-  for (const auto& [problem, seconds] : points) library.push_back({to_problem(problem), seconds});
-  predict::set_library(gpu_number(gpu), parse<DType>(type, kArithmeticTypes, "dtype"),
-                       parse<Precision>(precision, kPrecisions, "precision"), std::bit_cast<Costs>(costs),
-                       library, to_gpu(here));
+  predict::Series series{std::bit_cast<Costs>(costs), {}};
+  for (const auto& [problem, seconds] : points) {
+    const GemmProblem p = to_problem(problem);
+    const double model = predict::time_of(predict::count_library(p, to_gpu(here)), series.costs);
+    series.points.add(predict::place_of(p), {float(std::log(seconds / model))});
+  }
+  predict::set_series({gpu_number(gpu), std::nullopt, parse<DType>(type, kArithmeticTypes, "dtype"),
+                       parse<Precision>(precision, kPrecisions, "precision")},
+                      std::move(series));
 }
 
 }  // namespace
@@ -138,15 +143,16 @@ void define_predictions(nb::module_& m) {
   m.def(
       "set_costs",
       [](const std::string& gpu, const std::string& kernel, const std::string& type, const Values& costs) {
-        predict::set_costs(gpu_number(gpu), row_of(kernel).row, parse<DType>(type, kArithmeticTypes, "dtype"),
-                           std::bit_cast<Costs>(costs));
+        predict::set_series(
+            {gpu_number(gpu), row_of(kernel).row, parse<DType>(type, kArithmeticTypes, "dtype")},
+            {std::bit_cast<Costs>(costs), {}});
       },
       nb::arg("gpu"), nb::arg("kernel"), nb::arg("dtype"), nb::arg("costs"),
       "Sets the constants of a kernel on the GPU of this name, as gpu() returns it.");
   m.def("set_library", &set_library, nb::arg("gpu"), nb::arg("dtype"), nb::arg("precision"), nb::arg("costs"),
         nb::arg("points"), nb::arg("here") = nb::none(),
         "Sets the model and the points of the library on the GPU of this name.");
-  m.def("reset_predictions", [] { predict::reset_costs(), predict::reset_library(); });
+  m.def("reset_predictions", &predict::reset_series);
 }
 
 }  // namespace fastgemm

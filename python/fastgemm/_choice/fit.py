@@ -6,20 +6,28 @@ A kernel's time is a sum of counts times nonnegative constants (csrc/cuda/gemm/p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 ROUNDS = 4  # of weighting
 NOISE = 0.03  # relative errors below this count the same
+WORTH = 0.01  # a count is dropped if the error of the fit then grows by less than this share
+FASTEST = 0.003  # the share of measurements that may be faster than the limit of `limited`
 SAME = 1e-9  # counts whose cosine is nearer to 1 keep one ratio
 NEAREST, FAR, NEAR, TOWARDS_MODEL = 9, 40.0, 0.05, 4.0  # as in csrc/cuda/gemm/predict/library.cpp
 
 
-def fit(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
+def fit(
+    counts: Sequence[Sequence[float]],
+    seconds: Sequence[float],
+    weights: Sequence[float] | None = None,
+    worth: float = 0,
+) -> list[float]:
     """The constants that minimise relative errors: nonnegative least squares (Lawson and Hanson, "Solving Least
     Squares Problems", 1974), repeated with points weighted by the inverse square root of their error, which is a
     compromise between least squares and least absolute errors. If counts are proportional in all points, only the
-    first gets a constant; otherwise the processor's rounding would decide which."""
+    first gets a constant; otherwise the processor's rounding would decide which. Then the counts that explain
+    least are dropped, one after another, while the error grows by less than ``worth`` in all."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -31,18 +39,49 @@ def fit(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[flo
     direction = relative / np.where(length == 0, 1.0, length)
     said_before = np.triu(direction.T @ direction, 1).max(axis=0) > 1 - SAME
     relative[:, said_before] = 0
-    weight = np.ones(len(relative))
+    given = np.ones(len(relative)) if weights is None else np.asarray(weights)
+    weight = given / given.mean()
     for _ in range(ROUNDS):
         solution, _ = nnls(relative * weight[:, None], weight)
         error = np.abs(relative @ solution - 1)
-        weight = 1 / np.sqrt(np.maximum(error, NOISE))
+        weight = given / np.sqrt(np.maximum(error, NOISE))
         weight /= weight.mean()
+    weighted = relative * weight[:, None]
+    most = np.linalg.norm(weighted @ solution - weight) * (1 + worth)
+    while worth:
+        fewer = {}
+        for count in np.flatnonzero(solution):
+            others = np.delete(weighted, count, axis=1)
+            found, error = nnls(others, weight)
+            fewer[count] = error, found
+        if not fewer or min(error for error, _ in fewer.values()) > most:
+            break
+        drop = min(fewer, key=lambda count: fewer[count][0])
+        solution = np.insert(fewer[drop][1], drop, 0)
+        weighted[:, drop] = 0
     return [float(f"{value:.4g}") for value in solution / scale]
 
 
 def predict(counts: Sequence[float], costs: Sequence[float]) -> float:
     """Seconds."""
     return math.fsum(count * cost for count, cost in zip(counts, costs, strict=True))
+
+
+def fit_limited(
+    counts: Sequence[Sequence[float]], seconds: Sequence[float], weights: Sequence[float] | None = None
+) -> list[float]:
+    """The same for the counts of a GPU (csrc/cuda/gemm/predict/counts.h), of which the last is a limit: hardly
+    any measured time is shorter than this count times its constant."""
+    import numpy as np
+
+    costs = fit([count[:-1] for count in counts], seconds, weights, WORTH)
+    ratios = [time / count[-1] for count, time in zip(counts, seconds, strict=True)]
+    return [*costs, float(f"{np.quantile(ratios, FASTEST):.4g}")]
+
+
+def predict_limited(counts: Sequence[float], costs: Sequence[float], correction: float = 0.0) -> float:
+    """Seconds, of a GPU. ``correction``: log(measured / predicted) of products nearby."""
+    return max(predict(counts[:-1], costs[:-1]) * math.exp(correction), counts[-1] * costs[-1])
 
 
 def corrections(squared: Any, off: Any) -> Any:
@@ -55,6 +94,13 @@ def corrections(squared: Any, off: Any) -> Any:
     distance = np.take_along_axis(squared, index, axis=1)
     weight = np.where(distance < FAR, (distance + NEAR) ** -1.5, 0)
     return (weight * off[index]).sum(axis=1) / (weight.sum(axis=1) + 0.5 * (TOWARDS_MODEL + NEAR) ** -1.5)
+
+
+def nearness(kernel: str, seconds: Mapping[str, float], rivals: Container[str]) -> float:
+    """The weight of a measurement of a kernel: less if it is slower than the fastest rival, up to twice as slow,
+    because a choice needs such a time less exactly."""
+    fastest = min(time for name, time in seconds.items() if name in rivals)
+    return math.sqrt(max(fastest / seconds[kernel], 0.5))
 
 
 def thin(places: Sequence[Sequence[float]], off: Sequence[float], count: int) -> list[int]:

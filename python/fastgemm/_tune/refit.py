@@ -65,7 +65,7 @@ class _Kernels:
         expected = _spread(self._expected[name], round(PRIOR * len(measured)))
         observations = measured + [(problem, off * seconds) for problem, seconds in expected]
         counts = [_introspect.counts(name, problem, self._gpu) for problem, _ in observations]
-        return tuple(fit.fit(counts, [seconds for _, seconds in observations]))
+        return tuple(fit.fit_limited(counts, [seconds for _, seconds in observations]))
 
 
 def _predicted_kernels(dtype: str, gpu: dict[str, Any]) -> Iterator[str]:
@@ -114,8 +114,8 @@ def fit_library(points: Sequence[Point], gpu: dict[str, Any]) -> tuple[LibraryCo
             fill = (next(others) for _ in range(2 * ENOUGH - len(measured)))
             observations += [(problem, off * _library(problem, gpu)) for problem in fill]
         counts = [_introspect.counts(LIBRARY, problem, gpu) for problem, _ in observations]
-        costs = fit.fit(counts, [seconds for _, seconds in observations])
-        errors = [math.log(s / fit.predict(c, costs)) for c, (_, s) in zip(counts, measured, strict=False)]
+        costs = fit.fit_limited(counts, [seconds for _, seconds in observations])
+        errors = [math.log(s / fit.predict_limited(c, costs)) for c, (_, s) in zip(counts, measured, strict=False)]
         kept = fit.thin([_introspect.place(problem) for problem, _ in measured], errors, KEPT)
         kept_points = tuple((measured[i][0], float(f"{measured[i][1]:.5g}")) for i in kept)
         found.append(LibraryCosts(dtype, precision, tuple(costs), kept_points))

@@ -5,9 +5,8 @@
 //
 //   seconds = launch count x launch cost + wave count x wave cost + ... (predict.cpp)
 //
-// Method: a linear model with nonnegative coefficients. A roofline, or a hand-made model such as "launch,
-// waves, and the slower of compute and memory", takes the largest of some terms; here all terms are added, so
-// that none has to dominate.
+// Method: a linear model with nonnegative coefficients. A roofline takes the largest of some terms; here all
+// terms are added, so that none has to dominate. Only the last count is a limit.
 #pragma once
 
 #include <array>
@@ -21,28 +20,25 @@ namespace fastgemm::predict {
 
 // The name of each count, and what it counts. The constant of a count of cycles is how many cycles each
 // takes. The constant of any other count is a factor on the time that its work takes at the named rate. Where
-// measurements cannot separate several counts, the fit gives the first of them the whole cost.
+// measurements cannot separate several counts, the fit gives the first of them the whole cost, and it drops
+// those that explain nothing.
 #define FASTGEMM_COUNTS(X)                                                                            \
   X(launch)         /* cycles: the first kernel */                                                    \
   X(more_launches)  /* cycles: each further kernel */                                                 \
   X(code)           /* cycles: each instruction of a long loop body, which no cache holds at first */ \
   X(waves)          /* cycles: each of the blocks that follow one another on a multiprocessor */      \
-  X(busiest)        /* multiply-adds of whole tiles on the busiest multiprocessor, at its peak */     \
-  X(all)            /* multiply-adds of all tiles, at the peak of all multiprocessors */              \
   X(steps)          /* cycles: each of the steps of k that follow one another */                      \
-  X(tiles_busiest)  /* bytes of tiles that the busiest multiprocessor loads, at 64 a cycle */         \
-  X(tiles)          /* bytes of tiles that all load, at 32 a cycle and multiprocessor: L2 */          \
+  X(busiest)        /* multiply-adds of whole tiles on the busiest multiprocessor, at its peak */     \
+  X(tiles)          /* bytes of tiles that the busiest multiprocessor loads, at 64 a cycle */         \
   X(read)           /* bytes of both operands, at the bandwidth of memory */                          \
   X(written)        /* bytes of the result, and of a c that is read, likewise */                      \
-  X(partial)        /* bytes of partial sums, written and read, likewise */                           \
-  X(copied)         /* bytes that a pass reads and writes to copy operands first, likewise */         \
-  X(transposed)     /* bytes that a pass reads and writes to transpose operands first, likewise */    \
-  X(odd_transposed) /* the same bytes once more, if their rows begin at any address */                \
-  X(edges)          /* cycles: each transposition that has tiles at an edge */                        \
   X(slower)         /* the longer of `busiest` and `read` + `written` */                              \
-  X(unaligned)      /* bytes of tiles from rows that begin at any address, as tiles_busiest */        \
-  X(across)         /* bytes of tiles from rows that do not run along k, as tiles_busiest */          \
-  X(odd_result)     /* bytes of a result whose rows begin at any address, as written */
+  X(passes)         /* bytes that passes read and write: partial sums, copies of operands, likewise */ \
+  X(edges)          /* cycles: each transposition that has tiles at an edge */                        \
+  X(unaligned)      /* bytes of tiles from rows that begin at any address, as tiles */                \
+  X(across)         /* bytes of tiles from rows that do not run along k, as tiles */                  \
+  X(odd_result)     /* bytes of a result whose rows begin at any address, as written */               \
+  X(least)          /* `read` + `written`, not added: its cost is the least that a product takes */
 
 #define FASTGEMM_FIELD(name) double name = 0;
 struct Counts {

@@ -30,62 +30,52 @@ Counts count_vectorized(const GemmProblem& p, const Gpu& gpu) {
 Counts count_small(const GemmProblem& p, const Gpu& gpu) { return small(p, gpu, 64); }
 Counts count_batched(const GemmProblem& p, const Gpu& gpu) { return small(p, gpu, 32); }
 
-// The values of k in a word of a panel.
-static constexpr int64_t per_word(const GemmProblem& p) { return p.type == DType::i8 ? 4 : 1; }
-
-Counts count_cp_async(const GemmProblem& p, const Gpu& gpu) {
+// The rows that multiply packed panels: operands are copied unless their rows begin at units of 16 bytes and
+// run along m or n. A word of a panel has four bytes of k.
+static Counts panels(const GemmProblem& p, const Gpu& gpu, Launch launch, bool splits) {
   const Facts f = facts(p);
-  const int64_t m = is_wide(p.type) ? 64 : 128;
-  const int64_t depth = plans::kCpAsyncDepth * per_word(p);
-  const int splits = plans::cp_async_splits(f.tiles(m, 128), ceil_div(f.k, depth), gpu.multiprocessors);
-  Counts c = count_tiles(f, {m, 128, depth, 2, splits}, gpu, rate(gpu, Unit::fma, p.type));
-  const auto copied = [&](const Operand& o) { return f.size < 4 || !o.aligned() || o.along_k; };
-  add_copies(c, f, gpu, copied(f.a), copied(f.b));
+  if (p.type == DType::i8) launch.depth *= 4;
+  if (splits)
+    launch.splits = plans::cp_async_splits(f.tiles(launch.m, launch.n), ceil_div(f.k, launch.depth),
+                                           gpu.multiprocessors);
+  Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::fma, p.type));
+  const auto copy = [&](const Operand& o) {
+    return f.size < 4 || !o.aligned() || o.along_k ? Copy::rows : Copy::none;
+  };
+  add_copies(c, f, gpu, copy(f.a), copy(f.b));
   return c;
 }
+Counts count_cp_async(const GemmProblem& p, const Gpu& gpu) {
+  return panels(p, gpu, {is_wide(p.type) ? 64 : 128, 128, plans::kCpAsyncDepth, 2}, true);
+}
 Counts count_warp_specialized(const GemmProblem& p, const Gpu& gpu) {
-  const Facts f = facts(p);
-  Counts c = count_tiles(f, {p.type == DType::f64 ? 64 : 128, 256, 16 * per_word(p), 1, 1, true}, gpu,
-                         rate(gpu, Unit::fma, p.type));
-  const auto copied = [&](const Operand& o) { return f.size < 4 || !o.aligned() || o.along_k; };
-  add_copies(c, f, gpu, copied(f.a), copied(f.b));
-  return c;
+  return panels(p, gpu, {p.type == DType::f64 ? 64 : 128, 256, 16, 1, 1, true}, false);
 }
 
 Counts count_narrow(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p).long_side_first();  // so a is the wide side
   const int load = plans::narrow_load(f.size);
   const bool along_k = f.a.takes_loads_of(load, true) && f.b.takes_loads_of(load, true);
-  const bool along_rows = !along_k && f.a.takes_loads_of(load, false);
-  const auto reads = along_k      ? plans::Reads::along_k
-                     : along_rows ? plans::Reads::along_rows
-                                  : plans::Reads::elements;
+  const bool by_elements = !along_k && !f.a.takes_loads_of(load, false);
+  const auto reads = along_k       ? plans::Reads::along_k
+                     : by_elements ? plans::Reads::elements
+                                   : plans::Reads::along_rows;
   const plans::NarrowShape shape{f.batch, f.m, f.n, f.k, f.a.along_k};
   const auto [thread, plan] = plans::choose_narrow(reads, f.size, shape, gpu.multiprocessors);
-  const double cycle = 1 / gpu.clock, sms = gpu.multiprocessors, blocks = double(plan.blocks);
-  Counts c{};
-  c.launch = cycle;
-  c.more_launches = plan.splits > 1 ? cycle : 0;
-  c.code = double(thread.narrow * thread.rows() * thread.unroll() * (along_k || along_rows ? 1 : 2)) * cycle;
-  c.waves = double(plan.waves) * cycle;
-  c.steps = double(plan.waves * plan.part_steps) * cycle;
-  c.busiest = double(plan.waves * plan.sums) * cycle;
-  c.all = double(f.batch) * double(f.m) * double(f.n) * double(f.k) / (rate(gpu, Unit::fma, p.type) * sms) *
-          cycle;
-  c.tiles_busiest = double(ceil_div(plan.blocks, gpu.multiprocessors)) * plan.bytes / blocks / 64 * cycle;
-  c.tiles = plan.bytes / (32 * sms) * cycle;
-  c.read = (f.a.bytes + f.b.bytes) / gpu.bandwidth;
-  c.written = (f.result_bytes + f.c_bytes) / gpu.bandwidth;
-  c.slower = plan.microseconds * 1980 * cycle;  // in cycles of an H200
-  c.unaligned = along_k || along_rows ? 0 : c.tiles_busiest;
+  const int rows = plan.threads_rows * thread.rows();
+  const int64_t depth = plans::kNarrowThreads / plan.threads_rows * thread.step_k();
+  Counts c = count_tiles(f, {rows, thread.narrow, depth, thread.resident(), plan.splits}, gpu,
+                         rate(gpu, Unit::fma, p.type));
+  c.code = double(thread.narrow * thread.rows() * thread.unroll() * (by_elements ? 2 : 1)) / gpu.clock;
+  c.steps += 2 * c.waves * double(plan.sums);  // the sums that each warp adds, one after another
+  c.tiles *= double(std::min<int64_t>(plan.part, f.k)) / plan.part;
+  c.unaligned = by_elements ? c.tiles : 0;
   // If neighbouring threads are neighbours along k but the narrow side does not lie along k, each thread
   // reads a sector of its own from that side.
-  const double rows = double(plan.threads_rows * thread.rows() + thread.narrow);
   const bool lines_k = shape.lines_along_k(reads);
-  const double sectors = lines_k && !f.b.along_k ? 32.0 / f.size * thread.narrow / rows : 0;
-  c.across = (lines_k ? sectors : 1) * c.tiles_busiest;
-  c.odd_result = f.out_aligned() ? 0 : c.written;
-  c.partial = plan.splits > 1 ? 2 * f.result_bytes * plan.splits / gpu.bandwidth : 0;
+  const double sectors =
+      lines_k && !f.b.along_k ? 32.0 / f.size * thread.narrow / (rows + thread.narrow) : 0;
+  c.across = (lines_k ? sectors : 1) * c.tiles;
   return c;
 }
 

@@ -2,27 +2,10 @@
 // counts (counts.h) says how its time grows, and measured points nearby say how far the model is off.
 #pragma once
 
-#include <array>
-#include <span>
-
-#include "cuda/gemm/predict/predict.h"
+#include "core/gpu.h"
+#include "core/problem.h"
 
 namespace fastgemm::predict {
-
-// The coordinates of a product, from which distances between products are computed.
-inline constexpr int kAxes = 15;
-using Place = std::array<float, kAxes>;
-Place place_of(const GemmProblem&);
-
-// The library's time at a problem that was measured on the GPU at hand.
-struct LibraryPoint {
-  GemmProblem problem;
-  double seconds;
-};
-// Sets the measurements of one type and precision on the GPU of this number, and the constants of their
-// model. They replace those that ship with fastgemm.
-void set_library(uint64_t gpu, DType, Precision, const Costs&, std::span<const LibraryPoint>, const Gpu&);
-void reset_library();
 
 // How predictions for a GPU are made.
 enum class Knowledge {

@@ -12,19 +12,14 @@ namespace fastgemm::predict {
 // The constants of a kernel for a type: the cost of each count, or zero where it does not matter.
 using Costs = Counts;
 
-double sum_of(const Counts&, const Costs&);
+// `correction`: log(measured / predicted) of products nearby.
+double time_of(const Counts&, const Costs&, double correction = 0);
 
 // The predicted seconds, or infinity if there are no constants for the type.
 double seconds(Row, Counter, const GemmProblem&, const Gpu&);
 
 // The constants of a row on a GPU, if there are any.
 std::optional<Costs> costs_of(Row, DType, const Gpu&);
-
-// set_costs() sets constants that were fitted on the GPU of this number (gpu_number()), in place of those
-// that ship with the library. reset_costs() returns to the latter. Both change tuning_version().
-void set_costs(uint64_t gpu, Row, DType, const Costs&);
-void reset_costs();
-bool has_costs(uint64_t gpu);  // whether there are such constants
 
 // A row and its counter, by name. Null for rows that are not predicted.
 struct PredictedRow {

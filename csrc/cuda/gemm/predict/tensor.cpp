@@ -9,22 +9,20 @@ namespace {
 Counts planes(const GemmProblem& p, const Gpu& gpu, double products, int bytes, DType unit,
               const plans::PlaneScheme& scheme) {
   const Facts f = facts(p);
-  const double r = rate(gpu, Unit::tensor, unit) / products;
-  const auto of = [&](int64_t n) {
-    Facts g = f;
-    g.size = bytes;
-    return count_tiles(g, {128, n, 32, 1, 1, true}, gpu, r);
-  };
   // Without wgmma all tiles are narrow.
   const bool narrow =
       !gpu.wgmma || plans::narrow_planes_win(f.batch, f.m, f.n, f.k, scheme, gpu.multiprocessors);
-  Counts c = of(narrow ? plans::kNarrowPlanes : plans::kWidePlanes);
+  const int64_t columns = narrow ? plans::kNarrowPlanes : plans::kWidePlanes;
+  Facts cut = f;
+  cut.size = bytes;
+  Counts c = count_tiles(cut, {plans::kPlaneM, columns, plans::kPlaneStage, 1, 1, true}, gpu,
+                         rate(gpu, Unit::tensor, unit) / products);
   c.more_launches = 1 / gpu.clock;
-  c.copied = (f.a.bytes + f.b.bytes) * (1 + double(bytes) / f.size) / gpu.bandwidth;
   c.across = ((f.a.along_k ? 0 : f.a.bytes) + (f.b.along_k ? 0 : f.b.bytes)) / gpu.bandwidth;
   c.unaligned = ((f.a.aligned() ? 0 : f.a.bytes) + (f.b.aligned() ? 0 : f.b.bytes)) / gpu.bandwidth;
   const int segments = plans::plane_segments(ceil_div(f.k, plans::kPlaneStage), scheme);
-  c.partial = segments > 1 ? f.result_bytes * segments * 2 / gpu.bandwidth : 0;
+  const double sums = segments > 1 ? f.result_bytes * segments * 2 : 0;
+  c.passes = (sums + (f.a.bytes + f.b.bytes) * (1 + double(bytes) / f.size)) / gpu.bandwidth;
   return c;
 }
 
@@ -38,17 +36,15 @@ Counts count_direct(const GemmProblem& p, const Gpu& gpu) {
       f.tiles(32, 32), steps, plans::direct_warps(f.size, values), f.batch, gpu.multiprocessors);
   const DType unit = p.type == DType::f32 ? DType::f64 : p.type;
   Counts c = count_tiles(f, {32, 32, depth, 1, splits}, gpu, rate(gpu, Unit::tensor, unit));
-  const double cycle = 1 / gpu.clock;
   const int64_t warps = f.tiles(32, 32) * splits * together;
-  const double waves = double(ceil_div(warps, 12 * gpu.multiprocessors));
-  const double each = double(ceil_div(ceil_div(steps, splits), together));
-  c.waves = waves * cycle;
-  c.steps = waves * (each + 0.5 * double(together - 1)) * cycle;  // warps add their sums one by one
+  c.waves = double(ceil_div(warps, 12 * gpu.multiprocessors)) / gpu.clock;
+  // The warps of a tile add their sums one by one.
+  c.steps = c.waves * (double(ceil_div(ceil_div(steps, splits), together)) + 0.5 * double(together - 1));
   // These operands are loaded element by element, which does not fill a word.
   const auto gathers = [&](const Operand& o) { return !o.takes_loads_of(packed, true); };
-  const double loads = c.tiles_busiest / 2;
+  const double loads = c.tiles / 2;
   c.unaligned = packed > 1 ? loads * (gathers(f.a) + gathers(f.b)) : 0;
-  c.across = loads * ((f.a.along_k ? 0 : 1) + (f.b.along_k ? 0 : 1));
+  c.across = loads * (!f.a.along_k + !f.b.along_k);
   return c;
 }
 
@@ -58,9 +54,10 @@ Counts count_small_tile(const GemmProblem& p, const Gpu& gpu) {
   const int splits = plans::small_tile_splits(f.tiles(64, 64), ceil_div(f.k, depth), gpu.multiprocessors);
   const int64_t resident = gpu.wgmma || gpu.shared_bytes >= 192 << 10 ? 3 : gpu.shared_bytes >> 16;
   Counts c = count_tiles(f, {64, 64, depth, resident, splits}, gpu, rate(gpu, Unit::tensor, p.type));
-  if (f.size == 1)
-    for (const Operand& o : {f.a, f.b})
-      if (!o.along_k) add_transposed(c, o, gpu);
+  const auto copy = [](const Operand& o) {
+    return o.size == 1 && !o.along_k ? Copy::transposed : Copy::none;
+  };
+  add_copies(c, f, gpu, copy(f.a), copy(f.b));
   return c;
 }
 
@@ -81,9 +78,10 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
   if (f.n <= 64) c.busiest = 0;  // hidden behind the loads of the large side, which is read once
   if (shares) {
     c.more_launches = 1 / gpu.clock;
-    c.partial = 2.0 * gpu.multiprocessors * 2 * 128 * double(std::min<int64_t>(f.n, 64)) * 4 / gpu.bandwidth;
+    c.passes = 2.0 * gpu.multiprocessors * 2 * 128 * double(std::min<int64_t>(f.n, 64)) * 4 / gpu.bandwidth;
   }
-  if (to_lines || (!units && !f.b.aligned())) add_transposed(c, f.b, gpu);
+  const bool copied = to_lines || (!units && !f.b.aligned());
+  add_copies(c, f, gpu, Copy::none, copied ? Copy::transposed : Copy::none);
   return c;
 }
 
@@ -94,8 +92,8 @@ Counts count_split_k(const GemmProblem& p, const Gpu& gpu) {
   const int splits =
       plans::split_k_splits(f.tiles(tile, tile), elements, ceil_div(f.k, depth), gpu.multiprocessors);
   Counts c = count_tiles(f, {tile, tile, depth, 1, splits}, gpu, rate(gpu, Unit::tensor, p.type));
-  const double sums = 2.0 * f.result_bytes / f.out_size * 4 * splits / gpu.bandwidth;
-  c.more_launches = 1 / gpu.clock, c.partial = sums;
+  c.more_launches = 1 / gpu.clock;  // a second kernel, also after a single split
+  c.passes = 2 * elements * 4 * splits / gpu.bandwidth;
   gpu.wgmma ? add_boxes(c, f, gpu, false) : add_rows(c, f, gpu, f.size == 2);
   return c;
 }
@@ -110,7 +108,7 @@ Counts count_one_wave(const GemmProblem& p, const Gpu& gpu) {
   Counts c =
       count_tiles(f, {turned ? columns : rows, turned ? rows : columns, 128 / f.size, resident, splits}, gpu,
                   rate(gpu, Unit::tensor, p.type));
-  c.more_launches = 0, c.partial = 0;  // the blocks of a cluster add their sums
+  c.more_launches = 0, c.passes = 0;  // the blocks of a cluster add their sums
   c.slower = plan.seconds;
   add_boxes(c, f, gpu, false);
   return c;
@@ -141,7 +139,7 @@ Counts count_wgmma_specialized(const GemmProblem& p, const Gpu& gpu) {
   Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, p.type));
   if (shares) {
     const double shared = double(left * chunks) / double(blocks) + 2 + double(blocks) / double(left);
-    c.partial = 2.0 * double(std::min(left * 2, sms) * m * n) * 4 / gpu.bandwidth;
+    c.passes = 2.0 * double(std::min(left * 2, sms) * m * n) * 4 / gpu.bandwidth;
     c.steps = (double(tiles / blocks * steps) + 4 * shared) / gpu.clock;
   }
   const double launches = c.more_launches;
@@ -167,11 +165,9 @@ Counts count_int16x4(const GemmProblem& p, const Gpu& gpu) {
 Counts count_bf16x6_fused(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p).long_side_first();
   const auto [tile, splits, slots] = plans::plan_fused(f.batch, f.m, f.n, f.k, f.a.along_k, gpu);
-  Counts c =
-      count_tiles(f, {tile.rows, tile.columns, plans::kFusedDepth, slots / gpu.multiprocessors, splits.count},
-                  gpu, rate(gpu, Unit::tensor, DType::bf16) / 6);
-  c.slower = splits.time * 1e3 / gpu.clock;
-  return c;
+  return count_tiles(
+      f, {tile.rows, tile.columns, plans::kFusedDepth, slots / gpu.multiprocessors, splits.count}, gpu,
+      rate(gpu, Unit::tensor, DType::bf16) / 6);
 }
 
 Counts count_mma_sync(const GemmProblem& p, const Gpu& gpu) {
@@ -190,12 +186,11 @@ Counts count_crt(const GemmProblem& p, const Gpu& gpu) {
   Counts c = count_tiles(bytes, {plans::kResidueM, plans::kResidueN, 128, 1}, gpu, multiply_adds);
   c.more_launches = double((gpu.wgmma ? 6 : 5 + 2 * moduli) * f.batch) / gpu.clock;
   c.read = 0;
-  // Both operands are read twice, and their residues are written. The residues of C are written and read.
-  c.copied = (f.a.bytes + f.b.bytes) * (2 + moduli / 8.0) / gpu.bandwidth;
+  // Both operands are read twice, and their residues are written. The residues of C are written and read;
   // GPUs without wgmma also write and read sums of four bytes.
-  const int sum_bytes = gpu.wgmma ? 1 : 5;
-  c.partial = double(f.tiles(plans::kResidueM, plans::kResidueN)) * plans::kResidueM * plans::kResidueN * 2 *
-              sum_bytes * moduli / gpu.bandwidth;
+  const double sums = double(f.tiles(plans::kResidueM, plans::kResidueN)) * plans::kResidueM *
+                      plans::kResidueN * 2 * (gpu.wgmma ? 1 : 5) * moduli;
+  c.passes = (sums + (f.a.bytes + f.b.bytes) * (2 + moduli / 8.0)) / gpu.bandwidth;
   c.written = f.result_bytes / gpu.bandwidth;
   return c;
 }

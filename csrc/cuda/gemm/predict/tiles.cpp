@@ -11,17 +11,13 @@ int alignment(const void* data, int64_t pitch, int64_t batch_stride, int size) {
 
 Operand operand(const ConstMatrix& x, int64_t side, int64_t k, int64_t batch, int64_t side_stride,
                 int64_t k_stride, int size) {
-  Operand o{.size = size, .side = side, .k = k, .batch = batch > 1 && x.batch_stride == 0 ? 1 : batch};
-  o.bytes = double(o.batch) * double(side) * double(k) * size;
+  Operand o{.size = size, .side = side, .k = k};
+  o.bytes = double(x.batch_stride == 0 ? 1 : batch) * double(side) * double(k) * size;
   o.along_k = k_stride == 1 || k == 1, o.along_side = side_stride == 1 || side == 1;
   const int64_t pitch = o.along_k ? (side == 1 ? 0 : side_stride) : (k == 1 ? 0 : k_stride);
   o.alignment = alignment(x.data, pitch, batch > 1 ? x.batch_stride : 0, size);
   return o;
 }
-
-bool has_side_in_rows(const Operand& o) { return o.along_side && !o.along_k; }
-
-void add_copy(Counts& c, const Operand& o, const Gpu& gpu) { c.copied += 2 * o.bytes / gpu.bandwidth; }
 
 }  // namespace
 
@@ -48,90 +44,72 @@ Facts facts(const GemmProblem& p) {
 
 Counts count_tiles(const Facts& f, const Launch& l, const Gpu& gpu, double rate) {
   const double sms = gpu.multiprocessors, cycle = 1 / gpu.clock;
-  const int64_t tiles = f.batch * ceil_div(f.m, l.m) * ceil_div(f.n, l.n);
-  const int64_t steps = std::max<int64_t>(ceil_div(f.k, l.depth), 1);
+  const int64_t tiles = f.tiles(l.m, l.n), steps = std::max<int64_t>(ceil_div(f.k, l.depth), 1);
   const int64_t part_steps = ceil_div(steps, l.splits), splits = ceil_div(steps, part_steps);
   const int64_t blocks = tiles * splits, slots = gpu.multiprocessors * l.resident;
   const double waves = l.shares ? std::max(1.0, double(tiles) / sms) : double(ceil_div(blocks, slots));
   // The blocks of the busiest multiprocessor.
   const double busiest = l.shares ? double(tiles) * double(steps) / sms / double(part_steps)
                                   : double(ceil_div(blocks, gpu.multiprocessors));
-  const double block_math = double(l.m) * double(l.n) * double(part_steps * l.depth);
-  const double block_bytes = double(l.m + l.n) * double(part_steps * l.depth) * f.size;
+  const double values = busiest * double(part_steps * l.depth);  // of k
+  const double line = values * f.size / 64 * cycle;              // a row or a column of its tiles
+  const double sums = double(f.batch) * double(f.m) * double(f.n) * std::max(f.out_size, 4);
   Counts c{};
   c.launch = cycle;
   c.more_launches = splits > 1 ? cycle : 0;
   c.waves = waves * cycle;
   c.steps = waves * double(part_steps) * cycle;
-  c.busiest = busiest * block_math / rate * cycle;
-  c.all = double(blocks) * block_math / rate / sms * cycle;
-  c.tiles_busiest = busiest * block_bytes / 64 * cycle;
-  c.tiles = double(blocks) * block_bytes / (32 * sms) * cycle;
+  c.busiest = values * double(l.m * l.n) / rate * cycle;
+  c.tiles = line * double(l.m + l.n);
   c.read = (f.a.bytes + f.b.bytes) / gpu.bandwidth;
   c.written = (f.result_bytes + f.c_bytes) / gpu.bandwidth;
-  const double sums = double(f.batch) * double(f.m) * double(f.n) * std::max(f.out_size, 4);
-  c.partial = splits > 1 ? 2 * sums * double(splits) / gpu.bandwidth : 0;
-  c.slower = std::max(c.busiest, c.read + c.written);
-  const double row_bytes = double(part_steps * l.depth) * f.size * busiest / 64 * cycle;
-  c.unaligned = row_bytes * (double(f.a.aligned() ? 0 : l.m) + double(f.b.aligned() ? 0 : l.n));
-  c.across = row_bytes * (double(f.a.along_k ? 0 : l.m) + double(f.b.along_k ? 0 : l.n));
+  c.least = c.read + c.written;
+  c.slower = std::max(c.busiest, c.least);
+  c.passes = splits > 1 ? 2 * sums * double(splits) / gpu.bandwidth : 0;
+  c.unaligned = line * double((f.a.aligned() ? 0 : l.m) + (f.b.aligned() ? 0 : l.n));
+  c.across = line * double((f.a.along_k ? 0 : l.m) + (f.b.along_k ? 0 : l.n));
   c.odd_result = f.out_aligned() ? 0 : c.written;
   return c;
 }
 
-// Copies by copied_operand.cuh take one launch each.
-void add_transposed(Counts& c, const Operand& o, const Gpu& gpu) {
-  c.more_launches += 1 / gpu.clock;
-  c.transposed += 2 * o.bytes / gpu.bandwidth;
-  // The transpose has tiles of 256 bytes. A tile at an edge of the matrix checks each of its 16-byte pieces.
-  // Narrow matrices have no tiles.
-  const int64_t tile = 256 / o.size;
-  const bool whole = o.side % tile == 0 && o.k % tile == 0 && o.aligned();
-  if (!whole && std::min(o.side, o.k) * o.size > 64) c.edges += 1 / gpu.clock;
-  if (!o.aligned()) c.odd_transposed += 2 * o.bytes / gpu.bandwidth;
+void add_copies(Counts& c, const Facts& f, const Gpu& gpu, Copy a, Copy b) {
+  const auto add = [&](const Operand& o, Copy copy) {
+    if (copy != Copy::none) c.passes += 2 * o.bytes / gpu.bandwidth;
+    if (copy != Copy::transposed) return;
+    c.more_launches += 1 / gpu.clock;
+    // The transpose has tiles of 256 bytes. A tile at an edge of the matrix checks each of its 16-byte
+    // pieces. Narrow matrices have no tiles.
+    const int64_t tile = 256 / o.size;
+    const bool whole = o.side % tile == 0 && o.k % tile == 0 && o.aligned();
+    if (!whole && std::min(o.side, o.k) * o.size > 64) c.edges += 1 / gpu.clock;
+  };
+  add(f.a, a), add(f.b, b);
+  if (a == Copy::rows || b == Copy::rows) c.more_launches += 1 / gpu.clock;
 }
-// Copies by parts/panels.cuh or row_copies.cuh take one launch for both operands.
-void add_copies(Counts& c, const Facts& f, const Gpu& gpu, bool a, bool b) {
-  if (!a && !b) return;
-  c.more_launches += 1 / gpu.clock;
-  if (a) add_copy(c, f.a, gpu);
-  if (b) add_copy(c, f.b, gpu);
-}
+
 // If A is multiplied from registers, an operand whose side runs along rows needs no copy; only one operand
 // can be A. So A and B may be exchanged.
 bool swaps_boxes(const Facts& f, bool registers) {
-  const bool keep = registers && f.size != 2;
-  return keep && has_side_in_rows(f.b) && !(has_side_in_rows(f.a) && f.m >= f.n);
+  const bool keeps_b = f.b.has_side_in_rows() && !(f.a.has_side_in_rows() && f.m >= f.n);
+  return registers && f.size != 2 && keeps_b;
 }
 void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
-  const bool keep = registers && f.size != 2 && (has_side_in_rows(f.a) || has_side_in_rows(f.b));
-  const bool transposed = swaps_boxes(f, registers);
-  const int64_t extents = std::min({f.m, f.n, f.k});
-  bool rows = false;
-  const auto add = [&](const Operand& o, bool keeps) {
-    if (has_side_in_rows(o) && f.size != 2 && !keeps) return add_transposed(c, o, gpu);
-    if (o.aligned() && !(f.size <= 2 && o.alignment < 32 && extents >= 3072)) return;
-    rows = true;
-    add_copy(c, o, gpu);
+  const auto copy = [&](const Operand& o, bool keeps) {
+    if (o.has_side_in_rows() && f.size != 2 && !keeps) return Copy::transposed;
+    const bool is_large = f.size <= 2 && o.alignment < 32 && std::min({f.m, f.n, f.k}) >= 3072;
+    return o.aligned() && !is_large ? Copy::none : Copy::rows;
   };
-  add(transposed ? f.b : f.a, keep);
-  add(transposed ? f.a : f.b, false);
-  if (rows) c.more_launches += 1 / gpu.clock;
+  const bool swaps = swaps_boxes(f, registers);
+  add_copies(c, f, gpu, copy(f.a, registers && !swaps), copy(f.b, registers && swaps));
 }
-// The copies that rows_operands() makes.
-void add_rows(Counts& c, const Facts& f, const Gpu& gpu, bool any) {
-  bool rows = false;
-  for (const Operand& o : {f.a, f.b}) {
-    const bool as_it_lies = any || o.along_k;
-    if (o.aligned() && as_it_lies) continue;
-    if (!as_it_lies || o.size == 8 || (o.along_k ? o.k : o.side) * o.size < 128) {
-      add_transposed(c, o, gpu);
-    } else {
-      rows = true;
-      add_copy(c, o, gpu);
-    }
-  }
-  if (rows) c.more_launches += 1 / gpu.clock;
+void add_rows(Counts& c, const Facts& f, const Gpu& gpu, bool takes_any) {
+  const auto copy = [&](const Operand& o) {
+    const bool as_it_lies = takes_any || o.along_k;
+    if (o.aligned() && as_it_lies) return Copy::none;
+    const bool is_short = o.size == 8 || (o.along_k ? o.k : o.side) * o.size < 128;
+    return !as_it_lies || is_short ? Copy::transposed : Copy::rows;
+  };
+  add_copies(c, f, gpu, copy(f.a), copy(f.b));
 }
 
 }  // namespace fastgemm::predict

@@ -13,12 +13,13 @@ using plans::ceil_div;
 // An operand (side, k) as a kernel finds it in memory.
 struct Operand {
   int size;  // bytes of an element
-  int64_t side, k, batch;
+  int64_t side, k;
   double bytes;              // distinct bytes
   bool along_k, along_side;  // which index is contiguous
   int alignment;             // all rows begin at multiples of this number of bytes, a power of two up to 32
 
   bool aligned() const { return alignment >= 16; }
+  bool has_side_in_rows() const { return along_side && !along_k; }
   // The same condition as takes_loads_of() in parts/sides.cuh.
   bool takes_loads_of(int64_t count, bool in_k) const {
     return (in_k ? along_k && k % count == 0 : along_side && side % count == 0) &&
@@ -60,14 +61,14 @@ struct Launch {
 };
 Counts count_tiles(const Facts&, const Launch&, const Gpu&, double multiply_adds_a_cycle);
 
-// Adds one launch that copies operands in the layout they have: parts/panels.cuh, row_copies.cuh.
-void add_copies(Counts&, const Facts&, const Gpu&, bool a, bool b);
-// Adds one launch that copies an operand so that it lies along k: copied_operand.cuh.
-void add_transposed(Counts&, const Operand&, const Gpu&);
-// Whether struct BoxOperands exchanges A and B (C^T = B^T A^T), the copies that it makes, and those of
-// rows_operands().
+// How an operand is copied before the product: in the layout that it has (parts/panels.cuh, row_copies.cuh;
+// one launch for both operands), or so that it lies along k (copied_operand.cuh).
+enum class Copy { none, rows, transposed };
+void add_copies(Counts&, const Facts&, const Gpu&, Copy a, Copy b);
+// The copies that struct BoxOperands makes, and whether it exchanges A and B (C^T = B^T A^T).
 bool swaps_boxes(const Facts&, bool registers);
 void add_boxes(Counts&, const Facts&, const Gpu&, bool registers);
+// The copies that rows_operands() makes.
 void add_rows(Counts&, const Facts&, const Gpu&, bool takes_any);
 
 }  // namespace fastgemm::predict
