@@ -22,7 +22,7 @@ import numpy as np
 from fastgemm import _introspect
 from fastgemm._choice.fit import corrections, fit_limited, nearness, predict_limited
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import DATA, GRAPHS, H200, LIBRARY, RIVALS, points_of, rows_in_graphs
+from fit_costs import DATA, GRAPHS, H200, LIBRARY, points_of, rivals, rows_in_graphs
 from static_tables.series import HOPELESS
 
 ROWS = [row for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cuda")]
@@ -82,13 +82,13 @@ def held_out() -> Quality:
     place = np.array([_introspect.place(problem) for problem, _ in points])
     squared = ((place[:, None, :] - place[None, :, :]) ** 2).sum(axis=2)
     predicted: list[dict[str, float]] = [{} for _ in points]
-    kernels = [LIBRARY, *(name for name in rows_in_graphs() if LEVELS[name] == 6)]
+    kernels = [LIBRARY, *rows_in_graphs()]
     for kernel, each in itertools.product(kernels, range(FOLDS)):
         timed = [i for i, (_, seconds) in enumerate(points) if kernel in seconds]
         known, asked = ([i for i in timed if (fold[i] == each) == out] for out in (False, True))
         counts = {i: _introspect.counts(kernel, points[i][0], H200) for i in timed}
         times = [points[i][1] for i in known]
-        weights = [1.0 if kernel == LIBRARY else nearness(kernel, each, RIVALS[6]) for each in times]
+        weights = [1.0 if kernel == LIBRARY else nearness(kernel, each, rivals(kernel)) for each in times]
         costs = fit_limited([counts[i] for i in known], [each[kernel] for each in times], weights)
         off = np.array([math.log(points[i][1][kernel] / predict_limited(counts[i], costs)) for i in known])
         for i, corrected in zip(asked, corrections(squared[np.ix_(asked, known)], off), strict=True):

@@ -33,9 +33,9 @@ GRAPHS = "h200_graphs.json"
 LIBRARY = "library"  # torch, or cuBLASLt if torch has no such product
 HALF = ("float16", "bfloat16")
 LEVELS = {row["name"]: row["level"] for row in _introspect.table() if row["device"] == "cuda"}
-RIVALS = {level: {kernel for kernel, other in LEVELS.items() if other == level} for level in LEVELS.values()}
+SEVERAL = 5  # levels from this one on have several predicted kernels
+OTHER_SUMS = {"bf16x3", "fp16x3"}  # kernels that are chosen only for precisions of these names
 FEWEST = 30  # the fewest points to fit a kernel to
-SEVERAL, WINS = 5, 3  # the only kernel of a level, below level 5, is predicted if it was the fastest this often
 KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 600, "bfloat16": 600, "int8": 240}
 
 
@@ -57,13 +57,10 @@ def points_of(path: Path) -> Iterator[tuple[str, tuple, dict[str, float]]]:
 def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
     """The constants of each kernel and type (or "half")."""
     counts, seconds, weights = defaultdict(list), defaultdict(list), defaultdict(list)
-    in_graphs = rows_in_graphs() if gpu["wgmma"] else ()
-    measurements = [(problem, measured, in_graphs) for _, problem, measured in points_of(path)]
-    if in_graphs:
-        measurements += [(problem, measured, ()) for _, problem, measured in points_of(DATA / GRAPHS)]
-    for problem, measured, elsewhere in measurements:
+    measurements = [*points_of(path), *(points_of(DATA / GRAPHS) if gpu["wgmma"] else ())]
+    for _, problem, measured in measurements:
         for kernel, time in measured.items():
-            if kernel == LIBRARY or (problem[0] in HALF and kernel in elsewhere):
+            if kernel == LIBRARY:
                 continue
             key = kernel, type_of(problem)
             try:
@@ -71,30 +68,28 @@ def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]
             except ValueError:  # a rung that is not predicted
                 continue
             seconds[key].append(time)
-            weights[key].append(nearness(kernel, measured, RIVALS[LEVELS[kernel]]))
-    won = wins()
+            weights[key].append(nearness(kernel, measured, rivals(kernel)))
     return {
         key: fit_limited(counts[key], times, weights[key])
         for key, times in seconds.items()
-        if len(times) >= FEWEST and (LEVELS[key[0]] >= SEVERAL or won[key] >= WINS)
+        if len(times) >= FEWEST and 1.0 in weights[key]  # it was the fastest at some point
     }
 
 
-def wins() -> Counter[tuple[str, str]]:
-    """How often each kernel was the fastest of fastgemm's, by type (or "half")."""
-    found: Counter[tuple[str, str]] = Counter()
-    for file in (*PATHS.values(), GRAPHS):
-        for _, problem, seconds in points_of(DATA / file):
-            own = [kernel for kernel in seconds if kernel != LIBRARY]
-            if own:
-                found[min(own, key=seconds.__getitem__), type_of(problem)] += 1
-    return found
+def rivals(kernel: str) -> set[str]:
+    """The kernels among which it may be chosen, and itself: those of its level, or all if it is alone there."""
+    level = LEVELS[kernel]
+    others = {name for name in LEVELS if level < SEVERAL or LEVELS[name] == level}
+    return {kernel} | (others - OTHER_SUMS)
 
 
 def rows_in_graphs() -> list[str]:
-    """The kernels that were measured in CUDA graphs often enough, most often first."""
-    times = Counter(k for *_, seconds in points_of(DATA / GRAPHS) for k in seconds if k != LIBRARY)
-    return [kernel for kernel, count in times.most_common() if count >= FEWEST]
+    """The kernels of level 6 that were the fastest in CUDA graphs, most often first."""
+    won: Counter[str] = Counter()
+    for *_, seconds in points_of(DATA / GRAPHS):
+        own = [kernel for kernel in seconds if kernel != LIBRARY and LEVELS[kernel] == 6]
+        won.update(kernel for kernel in own if nearness(kernel, seconds, rivals(kernel)) == 1)
+    return [kernel for kernel, _ in won.most_common()]
 
 
 def fields(costs: list[float]) -> str:
@@ -153,7 +148,7 @@ def library_defs() -> tuple[str, str]:
 def row_points() -> str:
     """How far the kernels' constants are off at each product that was measured in CUDA graphs."""
     measured = [(problem, times) for *_, problem, times in points_of(DATA / GRAPHS) if problem[0] == HALF[1]]
-    names = [name for name in rows_in_graphs() if LEVELS[name] == 6]
+    names = rows_in_graphs()
     costs = fitted(DATA / PATHS["hopper"], {**H200, "wgmma": True})
     lines = [
         "// Measured products of kernels for 16-bit types.",

@@ -4,8 +4,7 @@
 set(FASTGEMM_CUDA_TABLES csrc/cuda/architectures.cpp csrc/cuda/available.cpp csrc/cuda/add/table.cpp
                          csrc/cuda/gemm/table.cpp csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/fma.cpp
                          csrc/cuda/gemm/predict/library.cpp csrc/cuda/gemm/predict/measured.cpp
-                         csrc/cuda/gemm/predict/grouped.cpp csrc/cuda/gemm/predict/packed.cpp
-                         csrc/cuda/gemm/predict/predict.cpp
+                         csrc/cuda/gemm/predict/predict.cpp csrc/cuda/gemm/predict/rates.cpp
                          csrc/cuda/gemm/predict/tensor.cpp csrc/cuda/gemm/predict/tiles.cpp)
 include(csrc/cuda/architectures.cmake)
 

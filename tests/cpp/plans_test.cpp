@@ -32,13 +32,13 @@ int every_split(int64_t tiles, int64_t k, int64_t least, int64_t processors) {
   return best;
 }
 
-SplitChoice every_fused_split(int64_t tiles, int64_t steps, int64_t slots, double stage, double fill) {
+Splits every_fused_split(int64_t tiles, int64_t steps, int64_t slots, double stage, double fill) {
   const auto time = [&](int64_t splits) {
     return double(ceil_div(tiles * splits, slots)) *
                (stage * double(ceil_div(steps, splits)) + fill + (splits > 1)) +
            (splits > 1 ? fill : 0);
   };
-  SplitChoice best{1, time(1)};
+  Splits best{1, time(1)};
   for (int splits = 2; splits * 2 <= steps && (splits - 1) * tiles < 8 * slots; ++splits)
     if (time(splits) < best.time) best = {splits, time(splits)};
   return best;
@@ -59,8 +59,8 @@ void short_searches() {
     const int64_t slots = sms * int64_t(1 + random() % 3), steps = ceil_div(k, 32);
     constexpr double kPaces[][2] = {{1, 3}, {0.92, 3.3}, {1, 1.5}};
     const auto& [stage, fill] = kPaces[random() % 3];
-    const SplitChoice found = choose_fused_splits(tiles, steps, slots, stage, fill);
-    const SplitChoice right = every_fused_split(tiles, steps, slots, stage, fill);
+    const Splits found = choose_fused_splits(tiles, steps, slots, stage, fill);
+    const Splits right = every_fused_split(tiles, steps, slots, stage, fill);
     expect(found.count == right.count && found.time == right.time, "splits of bf16x6_fused: " + what);
   }
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from fastgemm._choice.fit import fit, predict, thin
+from fastgemm._choice.fit import FASTEST, fit, fit_limited, nearness, predict, predict_limited, thin
 from generated_files import same_but_for_rounding
 
 
@@ -23,6 +23,52 @@ def test_constants_are_not_negative():
     costs = fit([(1, 1), (1, 2), (1, 3)], [3.0, 2.0, 1.0])
     assert min(costs) >= 0
     assert predict((1, 1), costs) > 0
+
+
+def gpu_points() -> tuple[list[tuple[float, ...]], list[float]]:
+    """Counts of launches, work, the same work in whole tiles, and bytes; and times with some noise."""
+    noise = random.Random(5)
+    works = [noise.uniform(1, 100) for _ in range(1000)]
+    rows = [(1.0, work, work * noise.uniform(1, 1.02), noise.uniform(1, 2)) for work in works]
+    return rows, [(3 + 0.5 * work) * noise.uniform(0.97, 1.03) for work in works]
+
+
+def test_of_two_counts_that_explain_the_same_one_is_dropped():
+    pytest.importorskip("scipy")
+    rows, seconds = gpu_points()
+    launch, work, tiles, _ = fit_limited(rows, seconds)
+    assert (work == 0) != (tiles == 0)
+    assert launch == pytest.approx(3, rel=0.05) and work + tiles == pytest.approx(0.5, rel=0.05)
+
+
+def test_hardly_any_time_is_below_the_limit_of_a_prediction():
+    pytest.importorskip("scipy")
+    rows, seconds = gpu_points()
+    costs = fit_limited(rows, seconds)
+    below = sum(time < row[-1] * costs[-1] for row, time in zip(rows, seconds, strict=True))
+    assert 0 < below <= FASTEST * len(rows)
+    assert predict_limited((1, 10, 10, 1000), costs) == 1000 * costs[-1]
+    assert predict_limited((1, 10, 10, 0), costs, 1.0) == pytest.approx(
+        2.718 * predict((1, 10, 10), costs[:-1]), 1e-3
+    )
+
+
+def test_points_near_the_fastest_kernel_weigh_more():
+    pytest.importorskip("scipy")
+    seconds = {"a": 4.0, "b": 5.0, "c": 40.0, "library": 1.0}
+    near, slower, slow = (nearness(kernel, seconds, {"a", "b", "c"}) for kernel in "abc")
+    assert near == 1 > slower > slow > 0.5
+    rows = [(1.0, float(work)) for work in range(1, 9)]
+    curved = [1 + work**1.5 for _, work in rows]
+    costs = fit(rows, curved, weights=[100.0 if work < 4 else 1.0 for _, work in rows])
+    even = fit(rows, curved)
+
+    def off(constants: list[float]) -> float:
+        return max(
+            abs(predict(row, constants) / time - 1) for row, time in zip(rows[:3], curved, strict=False)
+        )
+
+    assert off(costs) < off(even)
 
 
 def test_points_are_thinned_the_same_whatever_the_order_of_equals():

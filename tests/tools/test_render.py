@@ -242,8 +242,8 @@ def test_support_names_every_rung_of_levels_5_and_6():
 
 def test_the_worked_example_adds_up():
     lines = [line.split(" | ") for line in choosing.terms().splitlines()[2:]]
-    terms = [float(cells[3].strip(" |")) for cells in lines[:-1]]
-    total = float(lines[-1][3].strip(" |*"))
+    *terms, total, least = (float(cells[3].strip(" |*")) for cells in lines)
     assert len(terms) > 3 and abs(sum(terms) - total) < 0.05 * len(lines)
+    assert 0 < least < total
     chosen = choosing.predictions().splitlines()[2]
     assert f"{total:.1f}" in chosen

@@ -38,7 +38,8 @@ def terms() -> str:
     """The terms whose sum is the prediction for the kernel chosen for EXAMPLE."""
     kernel, seconds = _introspect.predictions(EXAMPLE, GPU)[0]
     counts, costs = _introspect.counts(kernel, EXAMPLE, GPU), _introspect.costs(kernel, EXAMPLE[0], GPU)
-    found = [term for term in zip(_introspect.COUNTS, counts, costs, strict=True) if term[1] * term[2]]
+    *added, least = zip(_introspect.COUNTS, counts, costs, strict=True)  # the last one is a limit
+    found = [term for term in added if term[1] * term[2]]
 
     def counted(term: tuple) -> str:
         return f"{term[1] * GPU['clock']:.0f}" if term[0] in IN_CYCLES else f"{microseconds(term[1])} us"
@@ -51,7 +52,9 @@ def terms() -> str:
             Column("us", lambda term: term[1] * term[2], microseconds),
         ]
     )
-    return f"{table.text(found)}\n| `{kernel}` together |  |  | **{microseconds(seconds)}** |"
+    together = f"| `{kernel}` together |  |  | **{microseconds(seconds)}** |"
+    limit = f"| no less than `{least[0]}` | {counted(least)} | {least[2]:.4g} |"
+    return f"{table.text(found)}\n{together}\n{limit} {microseconds(least[1] * least[2])} |"
 
 
 def predictions() -> str:

@@ -4,10 +4,8 @@
 
 #include "core/passes.h"
 #include "cuda/gemm/launchers.h"
-#include "cuda/gemm/predict/grouped.h"
-#include "cuda/gemm/predict/packed.h"
 #include "cuda/gemm/predict/predict.h"
-#include "cuda/gemm/predict/triangle.h"
+#include "cuda/gemm/predict/rates.h"
 #include "cuda/gemm/rules.h"
 #include "cuda/rows.h"
 

@@ -23,22 +23,22 @@ namespace fastgemm::predict {
 // measurements cannot separate several counts, the fit gives the first of them the whole cost, and it drops
 // those that explain nothing.
 #define FASTGEMM_COUNTS(X)                                                                            \
-  X(launch)         /* cycles: the first kernel */                                                    \
-  X(more_launches)  /* cycles: each further kernel */                                                 \
-  X(code)           /* cycles: each instruction of a long loop body, which no cache holds at first */ \
-  X(waves)          /* cycles: each of the blocks that follow one another on a multiprocessor */      \
-  X(steps)          /* cycles: each of the steps of k that follow one another */                      \
-  X(busiest)        /* multiply-adds of whole tiles on the busiest multiprocessor, at its peak */     \
-  X(tiles)          /* bytes of tiles that the busiest multiprocessor loads, at 64 a cycle */         \
-  X(read)           /* bytes of both operands, at the bandwidth of memory */                          \
-  X(written)        /* bytes of the result, and of a c that is read, likewise */                      \
-  X(slower)         /* the longer of `busiest` and `read` + `written` */                              \
-  X(passes)         /* bytes that passes read and write: partial sums, copies of operands, likewise */ \
-  X(edges)          /* cycles: each transposition that has tiles at an edge */                        \
-  X(unaligned)      /* bytes of tiles from rows that begin at any address, as tiles */                \
-  X(across)         /* bytes of tiles from rows that do not run along k, as tiles */                  \
-  X(odd_result)     /* bytes of a result whose rows begin at any address, as written */               \
-  X(least)          /* `read` + `written`, not added: its cost is the least that a product takes */
+  X(launch)        /* cycles: the first kernel */                                                     \
+  X(more_launches) /* cycles: each further kernel */                                                  \
+  X(code)          /* cycles: each instruction of a long loop body, which no cache holds at first */  \
+  X(waves)         /* cycles: each of the blocks that follow one another on a multiprocessor */       \
+  X(steps)         /* cycles: each of the steps of k that follow one another */                       \
+  X(busiest)       /* multiply-adds of whole tiles on the busiest multiprocessor, at its peak */      \
+  X(tiles)         /* bytes of tiles that the busiest multiprocessor loads, at 64 a cycle */          \
+  X(read)          /* bytes of both operands, at the bandwidth of memory */                           \
+  X(written)       /* bytes of the result, and of a c that is read, likewise */                       \
+  X(slower)        /* the longer of `busiest` and `read` + `written` */                               \
+  X(passes)        /* bytes that passes read and write: partial sums, copies of operands, likewise */ \
+  X(edges)         /* cycles: each transposition that has tiles at an edge */                         \
+  X(unaligned)     /* bytes of tiles from rows that begin at any address, as tiles */                 \
+  X(across)        /* bytes of tiles from rows that do not run along k, as tiles */                   \
+  X(odd_result)    /* bytes of a result whose rows begin at any address, as written */                \
+  X(least)         /* `read` + `written`, not added: its cost is the least that a product takes */
 
 #define FASTGEMM_FIELD(name) double name = 0;
 struct Counts {
@@ -51,31 +51,13 @@ inline constexpr int kCounts = sizeof(Counts) / sizeof(double);
 inline constexpr std::string_view kCountNames[] = {FASTGEMM_COUNTS(FASTGEMM_NAME)};
 #undef FASTGEMM_NAME
 
-// The counter of a row of rows.def. Its name is count_<row> unless several rows share it.
-using Counter = Counts (*)(const GemmProblem&, const Gpu&);
-Counts count_tiled(const GemmProblem&, const Gpu&);
-Counts count_thread_tile(const GemmProblem&, const Gpu&);
-Counts count_vectorized(const GemmProblem&, const Gpu&);
-Counts count_small(const GemmProblem&, const Gpu&);
-Counts count_batched(const GemmProblem&, const Gpu&);
-Counts count_cp_async(const GemmProblem&, const Gpu&);
-Counts count_warp_specialized(const GemmProblem&, const Gpu&);
-Counts count_narrow(const GemmProblem&, const Gpu&);
-Counts count_direct(const GemmProblem&, const Gpu&);
-Counts count_small_tile(const GemmProblem&, const Gpu&);
-Counts count_skinny(const GemmProblem&, const Gpu&);
-Counts count_one_wave(const GemmProblem&, const Gpu&);
-Counts count_split_k(const GemmProblem&, const Gpu&);
-Counts count_wgmma_specialized(const GemmProblem&, const Gpu&);
-Counts count_wgmma_boxes(const GemmProblem&, const Gpu&);
-Counts count_mma_sync(const GemmProblem&, const Gpu&);
-Counts count_dmma(const GemmProblem&, const Gpu&);
-Counts count_crt(const GemmProblem&, const Gpu&);
-Counts count_bf16x6(const GemmProblem&, const Gpu&);
-Counts count_three_planes(const GemmProblem&, const Gpu&);
-Counts count_int8x10(const GemmProblem&, const Gpu&);
-Counts count_int16x4(const GemmProblem&, const Gpu&);
-Counts count_bf16x6_fused(const GemmProblem&, const Gpu&);
-Counts count_library(const GemmProblem&, const Gpu&);  // for torch's library, which is not in rows.def
+// The counter of a row of rows.def. Its name is count_<row> unless several rows share it. count_library is
+// for torch's library, which is not in rows.def.
+using CountsOf = Counts(const GemmProblem&, const Gpu&);
+using Counter = CountsOf*;
+CountsOf count_tiled, count_thread_tile, count_vectorized, count_small, count_batched, count_cp_async,
+    count_warp_specialized, count_narrow, count_direct, count_small_tile, count_skinny, count_one_wave,
+    count_split_k, count_wgmma_specialized, count_wgmma_boxes, count_mma_sync, count_dmma, count_crt,
+    count_bf16x6, count_three_planes, count_int8x10, count_int16x4, count_bf16x6_fused, count_library;
 
 }  // namespace fastgemm::predict

@@ -36,8 +36,8 @@ static Counts panels(const GemmProblem& p, const Gpu& gpu, Launch launch, bool s
   const Facts f = facts(p);
   if (p.type == DType::i8) launch.depth *= 4;
   if (splits)
-    launch.splits = plans::cp_async_splits(f.tiles(launch.m, launch.n), ceil_div(f.k, launch.depth),
-                                           gpu.multiprocessors);
+    launch.splits =
+        plans::cp_async_splits(f.tiles(launch.m, launch.n), ceil_div(f.k, launch.depth), gpu.multiprocessors);
   Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::fma, p.type));
   const auto copy = [&](const Operand& o) {
     return f.size < 4 || !o.aligned() || o.along_k ? Copy::rows : Copy::none;
@@ -73,8 +73,7 @@ Counts count_narrow(const GemmProblem& p, const Gpu& gpu) {
   // If neighbouring threads are neighbours along k but the narrow side does not lie along k, each thread
   // reads a sector of its own from that side.
   const bool lines_k = shape.lines_along_k(reads);
-  const double sectors =
-      lines_k && !f.b.along_k ? 32.0 / f.size * thread.narrow / (rows + thread.narrow) : 0;
+  const double sectors = lines_k && !f.b.along_k ? 32.0 / f.size * thread.narrow / (rows + thread.narrow) : 0;
   c.across = (lines_k ? sectors : 1) * c.tiles;
   return c;
 }

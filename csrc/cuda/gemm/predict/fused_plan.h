@@ -36,34 +36,26 @@ inline int64_t fused_slots(const FusedTile& tile, bool rows_along_k, const Gpu& 
 // The number of splits of k, and the predicted time. The unit of time is a multiprocessor's time for a stage
 // of 128 x 64 tiles. With wgmma, filling the ring takes about 3 units, and so do a second launch and the
 // transfer of a block's sums. With mma.sync a stage takes at least twice as long, so these are fewer units.
-struct SplitChoice {
-  int count;
-  double time;
-};
-inline SplitChoice choose_fused_splits(int64_t tiles, int64_t steps, int64_t slots, double stage,
-                                       double fill) {
+inline Splits choose_fused_splits(int64_t tiles, int64_t steps, int64_t slots, double stage, double fill) {
   constexpr int64_t kLeastSteps = 2, kMostWaves = 8;
   const auto time = [&](int64_t splits) {
     const int64_t waves = ceil_div(tiles * splits, slots);
     return double(waves) * (stage * double(ceil_div(steps, splits)) + fill + (splits > 1)) +
            (splits > 1 ? fill : 0);
   };
-  SplitChoice best{1, time(1)};
-  const int64_t most = std::min(steps / kLeastSteps, (kMostWaves * slots - 1) / tiles + 1);
-  for (int64_t first = 2; first <= most;) {
-    // For a given number of waves, the parts of k are shortest with the most blocks. Of the numbers of blocks
-    // with equally short parts, the smallest is taken, because it is as fast.
-    const int64_t last = std::min(most, ceil_div(tiles * first, slots) * slots / tiles);
+  // For a given number of waves, the parts of k are shortest with the most blocks. Of the numbers of blocks
+  // with equally short parts, the smallest is taken, because it is as fast.
+  const auto within = [&](int64_t, int64_t last) {
     const int64_t splits = ceil_div(steps, ceil_div(steps, last));
-    if (const double t = time(splits); t < best.time) best = {int(splits), t};
-    first = last + 1;
-  }
-  return best;
+    return std::pair{splits, splits};
+  };
+  const int64_t most = std::min(steps / kLeastSteps, (kMostWaves * slots - 1) / tiles + 1);
+  return fastest_splits(tiles, most, slots, time, within);
 }
 
 struct FusedPlan {
   FusedTile tile;
-  SplitChoice splits;
+  Splits splits;
   int64_t slots;
 };
 inline FusedPlan plan_fused(int64_t batch, int64_t rows, int64_t columns, int64_t k, bool rows_along_k,

@@ -64,7 +64,8 @@ Knowledge knowledge_of(const Gpu& gpu) {
 
 double library_seconds(const GemmProblem& p, const Gpu& gpu) {
   auto series = gpu.number ? series_of(gpu.number, p) : nullptr;
-  if (!series && gpu.wgmma) series = series_of(kShipped, p);  // for types that were not tuned on this GPU, too
+  if (!series && gpu.wgmma)
+    series = series_of(kShipped, p);  // for types that were not tuned on this GPU, too
   if (!series) return limit_seconds(p, gpu);
   const double correction = series->points.correction(place_of(p));
   return time_of(count_library(p, gpu), series->costs, correction) * share_with_c(p);

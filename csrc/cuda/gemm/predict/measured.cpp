@@ -88,7 +88,8 @@ std::shared_ptr<const Series> find_series(const SeriesKey& key) {
 
 bool has_series(uint64_t gpu) {
   const std::shared_lock lock(all().mutex);
-  return gpu != kShipped && std::ranges::any_of(all().series, [&](const auto& s) { return s.first.gpu == gpu; });
+  return gpu != kShipped &&
+         std::ranges::any_of(all().series, [&](const auto& s) { return s.first.gpu == gpu; });
 }
 
 void set_series(const SeriesKey& key, Series series) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <limits>
 
 #include "cuda/gemm/predict/plans.h"
 
@@ -58,11 +59,8 @@ struct NarrowShape {
 struct NarrowPlan {
   int threads_rows = 1;      // threads of a block along rows; the others share k
   int splits = 1, part = 0;  // the number of blocks that share k, and the values of k of each
-  double microseconds = 0;   // predicted, without the launch
-  // The prediction is made from these: the blocks, the waves of blocks, the steps of a block, the sums that
-  // each warp adds in turn, and the bytes that all blocks load.
-  int64_t blocks = 0, waves = 0, part_steps = 0, sums = 0;
-  double bytes = 0;
+  int64_t sums = 0;          // that each warp adds in turn
+  double microseconds = std::numeric_limits<double>::infinity();  // as planned, without the launch
 };
 
 // Returns the plan that is predicted to be the fastest, by a model fitted to an H200: each step of a thread
@@ -109,9 +107,7 @@ inline NarrowPlan plan_narrow(const NarrowThread& t, const NarrowShape& p, int64
                    bytes / std::min(kBytes * double(std::min(blocks, processors)),
                                     in_flight * double(std::min(blocks, slots)))) +
           (splits > 1 ? kSecondLaunch : 0);
-      if (best.part == 0 || time < best.microseconds)
-        best = {int(threads), int(splits), int(part_steps * step), time, blocks, waves, part_steps,
-                sums,         bytes};
+      if (time < best.microseconds) best = {int(threads), int(splits), int(part_steps * step), sums, time};
     };
     const int64_t room = std::min<int64_t>({steps, 64, std::max<int64_t>(slots / tiles, 1)});
     consider(least_splits);
@@ -127,18 +123,15 @@ struct NarrowChoice {
 // With one row of Y in a thread, blocks are many and small. With eight, X is read the fewest times.
 inline NarrowChoice choose_narrow(Reads reads, int element_bytes, const NarrowShape& p, int64_t processors) {
   constexpr int64_t kMostBlocksY = 65535;
-  const auto of = [&](int narrow) {
+  NarrowChoice best{};
+  for (const int narrow : {1, 4, 8}) {
+    const bool is_idle = narrow == 4 ? p.narrow == 1 : narrow == 8 && p.narrow <= 4;
+    if (is_idle || (narrow < 8 && p.narrow > kMostBlocksY)) continue;
     const NarrowThread thread{reads, element_bytes, narrow};
-    return NarrowChoice{thread, plan_narrow(thread, p, processors)};
-  };
-  const NarrowChoice one = of(1);
-  if (p.narrow == 1) return one;
-  const NarrowChoice four = of(4), eight = p.narrow > 4 ? of(8) : four;
-  const double least = std::min(four.plan.microseconds, eight.plan.microseconds);
-  if (p.narrow <= kMostBlocksY && one.plan.microseconds <= least) return one;
-  const bool takes_four =
-      p.narrow <= 4 || (p.narrow <= kMostBlocksY && four.plan.microseconds <= eight.plan.microseconds);
-  return takes_four ? four : eight;
+    const NarrowPlan plan = plan_narrow(thread, p, processors);
+    if (plan.microseconds < best.plan.microseconds) best = {thread, plan};
+  }
+  return best;
 }
 
 }  // namespace fastgemm::plans

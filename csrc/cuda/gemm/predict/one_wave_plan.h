@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <span>
 
 #include "core/gpu.h"
 #include "core/min_max.h"
@@ -107,16 +108,12 @@ struct WavePlan {
 };
 inline WavePlan plan_one_wave(const WaveProblem& p, bool along_k, const Gpu& gpu) {
   WavePlan best{{}, std::numeric_limits<double>::infinity()};
-  const auto consider = [&](const WaveTile& tile) {
+  for (const WaveTile& tile : along_k ? std::span<const WaveTile>(kWaveTiles) : kWaveTilesOfBoxes) {
     // Parts of k would be too short, or a cluster would not fit.
-    if (tile.splits > 1 && (p.stages < 2 * tile.splits || tile.splits > gpu.multiprocessors)) return;
+    if (tile.splits > 1 && (p.stages < 2 * tile.splits || tile.splits > gpu.multiprocessors)) continue;
     const double seconds = wave_seconds(tile, p, gpu);
     if (seconds < best.seconds) best = {tile, seconds};
-  };
-  if (along_k)
-    for (const WaveTile& tile : kWaveTiles) consider(tile);
-  else
-    for (const WaveTile& tile : kWaveTilesOfBoxes) consider(tile);
+  }
   return best;
 }
 

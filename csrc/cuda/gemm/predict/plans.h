@@ -7,9 +7,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <numeric>
-#include <span>
+#include <utility>
 
 #include "core/gpu.h"
 #include "core/min_max.h"
@@ -18,36 +19,56 @@ namespace fastgemm::plans {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The number of splits of k, each at least `least` values of k long (choose_splits.cuh). The number with the
-// shortest time is chosen. The unit of time is what a multiprocessor needs for a whole tile, and the time of
-// a launch is that of the multiprocessor with the most blocks. Two constants are in it. kAlone: a block that
-// is alone on its multiprocessor hides less latency, and takes 1.15 times as long. kTransfer: each split
-// costs the transfer of its sums, on an H200 a quarter of tiles / k. Up to four waves of blocks are
-// considered.
+// Of values in order, the first with the least time.
+template <class Time>
+constexpr int fastest(std::initializer_list<int> values, Time time) {
+  int best = *values.begin();
+  for (const int value : values)
+    if (time(value) < time(best)) best = value;
+  return best;
+}
+
+// The number of splits of k with the shortest time, up to `most`. Splits that make the same number of waves
+// of blocks are a range, and within(first, last) says which of them may be the fastest.
+struct Splits {
+  int count;
+  double time;
+};
+template <class Time, class Within>
+Splits fastest_splits(int64_t tiles, int64_t most, int64_t slots, Time time, Within within) {
+  Splits best{1, time(1)};
+  for (int64_t first = 2, last; first <= most; first = last + 1) {
+    last = std::min(most, ceil_div(tiles * first, slots) * slots / tiles);
+    const auto [from, to] = within(first, last);
+    for (int64_t splits = from; splits <= to; ++splits)
+      if (const double t = time(splits); t < best.time) best = {int(splits), t};
+  }
+  return best;
+}
+
+// The number of splits of k, each at least `least` values of k long (choose_splits.cuh). The unit of time is
+// what a multiprocessor needs for a whole tile, and the time of a launch is that of the multiprocessor with
+// the most blocks. Two constants are in it. kAlone: a block that is alone on its multiprocessor hides less
+// latency, and takes 1.15 times as long. kTransfer: each split costs the transfer of its sums, on an H200 a
+// quarter of tiles / k. Up to four waves of blocks are considered.
 inline int choose_splits(int64_t tiles, int64_t k, int64_t least, int64_t processors) {
   constexpr double kAlone = 1.15, kTransfer = 0.25;
-  int64_t best = 1;
-  double best_time = double(ceil_div(tiles, processors));
-  const auto consider = [&](int64_t splits) {
+  const auto work = [&](int64_t splits) {  // of the busiest multiprocessor, in splits
     const int64_t blocks = tiles * splits;
-    const double alone = blocks <= processors ? kAlone : 1.0;
-    const double time = alone * double(ceil_div(blocks, processors)) / double(splits) +
-                        kTransfer * double(blocks) / double(k);
-    if (time < best_time) best = splits, best_time = time;
+    return (blocks <= processors ? kAlone : 1.0) * double(ceil_div(blocks, processors));
+  };
+  const auto time = [&](int64_t splits) {
+    if (splits == 1) return double(ceil_div(tiles, processors));
+    return work(splits) / double(splits) + kTransfer * double(tiles * splits) / double(k);
+  };
+  // For a given number of waves the time is c / splits + d * splits. It is least where both terms are equal.
+  const auto within = [&](int64_t first, int64_t last) {
+    const double d = kTransfer * double(tiles) / double(k);
+    const int64_t at = std::clamp(int64_t(std::sqrt(work(first) / d)), first, last);
+    return std::pair{std::max(first, at - 1), std::min(last, at + 2)};
   };
   const int64_t most = std::min(k / least, (4 * processors - 1) / tiles + 1);
-  for (int64_t first = 2; first <= most;) {
-    // For a given number of waves the time is c / splits + d * splits. It is least where both terms are
-    // equal.
-    const int64_t waves = ceil_div(first * tiles, processors);
-    const int64_t last = std::min(most, waves * processors / tiles);
-    const double c = (waves == 1 ? kAlone : 1.0) * double(waves), d = kTransfer * double(tiles) / double(k);
-    const int64_t at = std::clamp(int64_t(std::sqrt(c / d)), first, last);
-    for (int64_t splits = std::max(first, at - 1); splits <= std::min(last, at + 2); ++splits)
-      consider(splits);
-    first = last + 1;
-  }
-  return int(best);
+  return fastest_splits(tiles, most, processors, time, within).count;
 }
 
 // `small` and `batched`: the values of k in a step, and the number of splits.
@@ -218,29 +239,21 @@ inline int64_t specialized_tiles(int64_t batch, int64_t rows, int64_t columns, i
 // warps store it, and each tile waits for them at its end, even a narrow one. Then narrow tiles gain less.
 inline int specialized_columns(int64_t batch, int64_t rows, int64_t columns, int element_bytes, bool in_boxes,
                                int64_t processors, bool lower = false) {
-  struct Width {
-    int columns;
-    double time;  // time per tile, in units of a tile of 256 columns
-  };
   const bool words = element_bytes == 4;
-  const Width widths[] = {{256, 1},
-                          {192, words ? 0.8 : (in_boxes ? 0.755 : 0.78)},
-                          {128, words ? 0.7 : (in_boxes ? 0.56 : 0.63)}};
-  int best = 0;
-  double best_time = 0;
-  for (const Width& width : widths) {
-    const int64_t tiles = specialized_tiles(batch, rows, columns, width.columns, lower);
-    const double time = width.time * double(ceil_div(tiles, processors));
-    if (best == 0 || time < best_time) best = width.columns, best_time = time;
-  }
-  return best;
+  // The times of tiles, in units of one of 256 columns.
+  const double middle = words ? 0.8 : in_boxes ? 0.755 : 0.78, narrow = words ? 0.7 : in_boxes ? 0.56 : 0.63;
+  return fastest({256, 192, 128}, [&](int width) {
+    const int64_t tiles = specialized_tiles(batch, rows, columns, width, lower);
+    return (width == 256 ? 1 : width == 192 ? middle : narrow) * double(ceil_div(tiles, processors));
+  });
 }
 // The rows of x in a tile of packed_tiles. With 128 each code is converted for half as many products.
 inline int packed_columns(int64_t m, int64_t n, int64_t processors) {
-  const auto waves = [&](int64_t columns) {
-    return ceil_div(ceil_div(m, columns) * ceil_div(n, kSpecializedM), processors);
-  };
-  return m <= 128 || 0.6 * double(waves(128)) < double(waves(256)) ? 128 : 256;
+  if (m <= 128) return 128;
+  return fastest({256, 128}, [&](int columns) {
+    const int64_t tiles = ceil_div(m, columns) * ceil_div(n, kSpecializedM);
+    return (columns == 256 ? 1 : 0.6) * double(ceil_div(tiles, processors));
+  });
 }
 // The stages of a tile: at least one chunk. The TMA returns zeros beyond k.
 inline int specialized_stages(int64_t k, int element_bytes) {
@@ -257,31 +270,6 @@ inline int group_columns(int64_t rows, int64_t groups) {
 }
 inline int specialized_blocks(int64_t tiles, int64_t chunks, int64_t processors) {
   return int(std::min<int64_t>(processors, tiles * chunks));
-}
-
-// `invariant` for few rows (fast/invariant.cu): tiles of (64, columns), one block each. The width is chosen
-// so that the multiprocessor with the most columns has as few as possible, because it reads their weights at
-// its share of the bandwidth. Where C has more such tiles than there are multiprocessors, wgmma_specialized
-// computes it.
-inline constexpr int kDecodeRows = 64;
-inline int decode_width(std::span<const int> widths, int64_t batch, int64_t m, int64_t n,
-                        int64_t processors) {
-  const int64_t rows = batch * ceil_div(m, kDecodeRows);
-  int best = 0;
-  int64_t least = 0;
-  for (const int columns : widths) {
-    const int64_t busiest = ceil_div(rows * ceil_div(n, columns), processors) * columns;
-    if (best == 0 || busiest <= least) best = columns, least = busiest;
-  }
-  return best;
-}
-inline int decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
-  constexpr int kAlongK[] = {16, 32, 64, 96, 112, 128}, kAcross[] = {64, 128};
-  return along_k ? decode_width(kAlongK, batch, m, n, processors)
-                 : decode_width(kAcross, batch, m, n, processors);
-}
-inline bool takes_decode(int64_t batch, int64_t m, int64_t n, int64_t processors) {
-  return m <= kDecodeRows || batch * ceil_div(m, kDecodeRows) * ceil_div(n, 128) <= processors;
 }
 
 // skinny: tiles (rows, 64), with rows of the large operand. If blocks have whole tiles, some multiprocessors
@@ -338,18 +326,6 @@ inline constexpr double kHandOver = 3;  // the cost of stream-K's fix-up of a sh
 inline int plane_segments(int64_t stages, const PlaneScheme& scheme) {
   return stages > scheme.longest ? int(ceil_div(stages, scheme.segment)) : 1;
 }
-// `invariant` for float32 and few rows (fast/decode_planes.cu). It cuts the weights into planes again for
-// every 64 rows. bf16x6 cuts them only once, but writes the planes to memory. From some 256 rows on that
-// takes less time.
-inline int plane_decode_columns(int64_t batch, int64_t m, int64_t n, bool along_k, int64_t processors) {
-  constexpr int kAlongK[] = {16, 32, 48, 56, 64}, kAcross[] = {32, 64};
-  return along_k ? decode_width(kAlongK, batch, m, n, processors)
-                 : decode_width(kAcross, batch, m, n, processors);
-}
-inline bool takes_plane_decode(int64_t m, int64_t k) {
-  return m <= 4 * kDecodeRows && plane_segments(ceil_div(k, kPlaneStage), kBf16x6) == 1;
-}
-
 // The chunks of a tile, which stream-K shares. There is at least one, and the last one has up to 7 stages.
 inline int plane_chunks(int64_t stages) { return int(std::max<int64_t>(stages / kChunk, 1)); }
 
@@ -368,14 +344,13 @@ inline double plane_time(int64_t batch, int64_t m, int64_t n, int64_t k, int til
 // Otherwise the time is that of whole waves.
 inline bool narrow_planes_win(int64_t batch, int64_t m, int64_t n, int64_t k, const PlaneScheme& scheme,
                               int64_t processors, bool shares = true) {
-  if (!shares) {
-    const auto waves = [&](int tile_n) {
-      return double(ceil_div(batch * ceil_div(m, kPlaneM) * ceil_div(n, tile_n), processors));
-    };
-    return scheme.narrow_time * waves(kNarrowPlanes) < waves(kWidePlanes);
-  }
-  const auto time = [&](int tile_n) { return plane_time(batch, m, n, k, tile_n, scheme, processors); };
-  return scheme.wide == kNarrowPlanes || time(kNarrowPlanes) < time(kWidePlanes);
+  const auto time = [&](int tile_n) {
+    if (shares) return plane_time(batch, m, n, k, tile_n, scheme, processors);
+    const int64_t tiles = batch * ceil_div(m, kPlaneM) * ceil_div(n, tile_n);
+    return (tile_n == kNarrowPlanes ? scheme.narrow_time : 1) * double(ceil_div(tiles, processors));
+  };
+  if (shares && scheme.wide == kNarrowPlanes) return true;
+  return fastest({kWidePlanes, kNarrowPlanes}, time) == kNarrowPlanes;
 }
 
 }  // namespace fastgemm::plans

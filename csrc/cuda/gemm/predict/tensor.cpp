@@ -18,8 +18,6 @@ Counts planes(const GemmProblem& p, const Gpu& gpu, double products, int bytes, 
   Counts c = count_tiles(cut, {plans::kPlaneM, columns, plans::kPlaneStage, 1, 1, true}, gpu,
                          rate(gpu, Unit::tensor, unit) / products);
   c.more_launches = 1 / gpu.clock;
-  c.across = ((f.a.along_k ? 0 : f.a.bytes) + (f.b.along_k ? 0 : f.b.bytes)) / gpu.bandwidth;
-  c.unaligned = ((f.a.aligned() ? 0 : f.a.bytes) + (f.b.aligned() ? 0 : f.b.bytes)) / gpu.bandwidth;
   const int segments = plans::plane_segments(ceil_div(f.k, plans::kPlaneStage), scheme);
   const double sums = segments > 1 ? f.result_bytes * segments * 2 : 0;
   c.passes = (sums + (f.a.bytes + f.b.bytes) * (1 + double(bytes) / f.size)) / gpu.bandwidth;
@@ -75,11 +73,7 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
   const bool shares = !tiles(int(m)).whole;
   const int64_t columns = f.n > 32 ? 64 : f.n > 16 ? 32 : 16;
   Counts c = count_tiles(f, {m, columns, depth, 1, 1, shares}, gpu, rate(gpu, Unit::tensor, p.type));
-  if (f.n <= 64) c.busiest = 0;  // hidden behind the loads of the large side, which is read once
-  if (shares) {
-    c.more_launches = 1 / gpu.clock;
-    c.passes = 2.0 * gpu.multiprocessors * 2 * 128 * double(std::min<int64_t>(f.n, 64)) * 4 / gpu.bandwidth;
-  }
+  if (shares) c.more_launches = 1 / gpu.clock;
   const bool copied = to_lines || (!units && !f.b.aligned());
   add_copies(c, f, gpu, Copy::none, copied ? Copy::transposed : Copy::none);
   return c;
@@ -130,21 +124,16 @@ Counts count_wgmma_specialized(const GemmProblem& p, const Gpu& gpu) {
   const bool lower = p.triangle == 1 && !swapped;
   const int64_t n = plans::specialized_columns(f.batch, rows, columns, f.size, f.out_aligned(), sms, lower);
   const int64_t tiles = plans::specialized_tiles(f.batch, rows, columns, n, lower);
-  const int steps = plans::specialized_stages(f.k, f.size), chunks = steps / plans::kChunk;
-  const int64_t blocks = plans::specialized_blocks(tiles, chunks, sms), left = tiles % blocks;
+  const int chunks = plans::specialized_stages(f.k, f.size) / plans::kChunk;
+  const int64_t blocks = plans::specialized_blocks(tiles, chunks, sms);
   const bool shares = plans::plan_stream_k(tiles, chunks, blocks, plans::kLastWave).whole_tiles < tiles;
   const Launch launch{swapped ? n : m, swapped ? m : n, 128 / f.size, 1, 1, shares};
   // The tiles of a triangle are counted as if they lay in one row.
   if (lower) f.batch = 1, f.m = m, f.n = tiles * n, f.result_bytes /= 2, f.c_bytes /= 2;
   Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, p.type));
-  if (shares) {
-    const double shared = double(left * chunks) / double(blocks) + 2 + double(blocks) / double(left);
-    c.passes = 2.0 * double(std::min(left * 2, sms) * m * n) * 4 / gpu.bandwidth;
-    c.steps = (double(tiles / blocks * steps) + 4 * shared) / gpu.clock;
-  }
-  const double launches = c.more_launches;
+  if (shares) c.passes = 2.0 * double(std::min(tiles % blocks * 2, sms) * m * n) * 4 / gpu.bandwidth;
   add_boxes(c, f, gpu, true);
-  if (shares && c.more_launches == launches) c.more_launches += 1 / gpu.clock;
+  if (shares) c.more_launches += 1 / gpu.clock;  // clears the flags
   return c;
 }
 
@@ -165,9 +154,9 @@ Counts count_int16x4(const GemmProblem& p, const Gpu& gpu) {
 Counts count_bf16x6_fused(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p).long_side_first();
   const auto [tile, splits, slots] = plans::plan_fused(f.batch, f.m, f.n, f.k, f.a.along_k, gpu);
-  return count_tiles(
-      f, {tile.rows, tile.columns, plans::kFusedDepth, slots / gpu.multiprocessors, splits.count}, gpu,
-      rate(gpu, Unit::tensor, DType::bf16) / 6);
+  return count_tiles(f,
+                     {tile.rows, tile.columns, plans::kFusedDepth, slots / gpu.multiprocessors, splits.count},
+                     gpu, rate(gpu, Unit::tensor, DType::bf16) / 6);
 }
 
 Counts count_mma_sync(const GemmProblem& p, const Gpu& gpu) {
@@ -201,9 +190,8 @@ Counts count_dmma(const GemmProblem& p, const Gpu& gpu) {
   Counts c = count_tiles(f, {plans::kDmmaM, plan.columns, plans::kDmmaDepth, 1, 1, plan.shares}, gpu,
                          rate(gpu, Unit::tensor, p.type));
   c.waves = plan.tiles / gpu.clock, c.steps = plan.steps / gpu.clock;
-  const double launches = c.more_launches;
   add_rows(c, f, gpu, true);
-  if (plan.shares && c.more_launches == launches) c.more_launches += 1 / gpu.clock;  // clears the flags
+  if (plan.shares) c.more_launches += 1 / gpu.clock;  // clears the flags
   return c;
 }
 

@@ -1,5 +1,5 @@
-// Predicts products with packed weights (core/packed_weight.h): each kernel by a few rates, which were read
-// off an H200.
+// Predicts each kernel of groups of uneven size and of packed weights (core/packed_weight.h) by a few rates,
+// which were read off an H200. Groups count as groups of their mean size.
 #pragma once
 
 #include "core/gpu.h"
@@ -7,6 +7,8 @@
 
 namespace fastgemm::predict {
 
+double grouped_wgmma_seconds(const GemmProblem&, const Gpu&);
+double grouped_mma_seconds(const GemmProblem&, const Gpu&);
 double packed_wgmma_seconds(const GemmProblem&, const Gpu&);
 double packed_tiles_seconds(const GemmProblem&, const Gpu&);
 double packed_mma_seconds(const GemmProblem&, const Gpu&);

@@ -1,4 +1,4 @@
-#include "cuda/gemm/predict/packed.h"
+#include "cuda/gemm/predict/rates.h"
 
 #include <algorithm>
 
@@ -7,6 +7,21 @@
 
 namespace fastgemm::predict {
 namespace {
+
+// The time of tiles of `rows` rows of a group, at these shares of the peak and of the bandwidth. Each group
+// has a tile that is half empty, and as many groups as there are rows read their weights.
+double seconds_of_groups(const GemmProblem& p, const Gpu& gpu, int rows, double of_peak,
+                         double of_bandwidth) {
+  constexpr double kLaunch = 7e-6;
+  const double m = double(p.m), n = double(p.n) * (p.gated ? 2 : 1), k = double(p.k),
+               groups = double(p.batch);
+  const bool by_rows = p.groups.by == GroupedBy::m;
+  const double all_rows = by_rows ? m + groups * rows / 2 : m;
+  const double elements = by_rows ? std::min(groups, m) * n * k + m * (n + k) : groups * m * n + k * (m + n);
+  const double peak = multiply_adds(gpu, Unit::tensor, p.type) * gpu.clock * gpu.multiprocessors;
+  return kLaunch + std::max(all_rows * n * k / (of_peak * peak),
+                            elements * element_size(p.type) / (of_bandwidth * gpu.bandwidth));
+}
 
 double codes_of(const GemmProblem& p) { return double(p.n) * double(p.k); }
 double cycles_a_second(const Gpu& gpu) { return gpu.clock * gpu.multiprocessors; }
@@ -43,6 +58,14 @@ Scales scales_of(const GemmProblem& p) {
 }
 
 }  // namespace
+
+double grouped_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {
+  return seconds_of_groups(p, gpu, plans::group_columns(p.m, p.batch), 0.7, 0.6);
+}
+
+double grouped_mma_seconds(const GemmProblem& p, const Gpu& gpu) {
+  return seconds_of_groups(p, gpu, 128, gpu.wgmma ? 0.42 : 0.7, 0.4);
+}
 
 double packed_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {
   const Scales scales = scales_of(p);
