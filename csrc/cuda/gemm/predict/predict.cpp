@@ -90,11 +90,14 @@ double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu)
   const std::optional<Costs> costs = tuned ? tuned->costs : shipped_costs(row, p.type, gpu.wgmma);
   if (!costs) return std::numeric_limits<double>::infinity();
   const Counts counts = count(p, gpu);
-  // A fit on one GPU cannot tell whether the multiply-adds limit a time, or whether the time only grows with
-  // their number. So on a GPU with a lower peak, a prediction must not be less than the time of the
-  // multiply-adds at that peak.
   const double correction = tuned || !gpu.wgmma ? 0 : row_correction(row, p);
-  return (is_half ? kOfTriangle : 1.0) * std::max(time_of(counts, *costs, correction), counts.busiest);
+  // A fit on one GPU cannot tell whether the multiply-adds limit a time, or whether the time only grows with
+  // their number. So on a GPU with a lower peak, what stands for them must take as long as they do at that
+  // peak.
+  const double multiply = counts.steps * costs->steps + counts.busiest * costs->busiest +
+                          counts.tiles * costs->tiles + counts.slower * costs->slower;
+  const double missing = tuned ? 0 : std::max(counts.busiest - multiply, 0.0);
+  return (is_half ? kOfTriangle : 1.0) * (time_of(counts, *costs, correction) + missing);
 }
 
 }  // namespace fastgemm::predict
