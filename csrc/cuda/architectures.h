@@ -4,7 +4,8 @@
 //   80-real    machine code: runs on 8.y from 8.0 on, except Tegra GPUs (8.7), which run only code for 8.7
 //   80-virtual PTX, which the driver compiles for every GPU from 8.0 on
 //   80         both
-//   90a-real   may use instructions that only 9.0 has (wgmma); machine code and PTX run on 9.0 only
+//   90a-real   may use instructions that only 9.0 has (wgmma); machine code and PTX run on 9.0 only. So 90a
+//              is the same, without PTX
 //   100f-real  may use instructions of a family; runs on 10.y from 10.0 on
 #pragma once
 
