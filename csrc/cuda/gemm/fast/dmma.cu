@@ -6,7 +6,7 @@
 // whether k or the other index runs along memory.
 //
 // Hopper also has instructions of 16 rows; m16n8k8 is the fastest of them. m8n8k4, the only shape of sm_80,
-// reaches half its rate there: the companion `dmma_m8n8k4` shows that.
+// reaches half its rate there: the companion `dmma_m8n8k4` shows that, for an A with k along its rows.
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/parts/mma_pipeline.cuh"
 #include "cuda/gemm/parts/residues/fallback.cuh"
@@ -118,9 +118,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 
 template <class C, bool tall>
 void launch_tiles(const Gemm<double>& g, int batch, const plans::DmmaPlan& plan, Context& context) {
-  const auto arguments = tile_arguments<Takes::any>(g, batch, C::BM, C::BN, plans::kDmmaDepth, plan.blocks,
-                                                    plan.sharing(), context);
-  arguments.operands.template with_directions<Takes::any>([&]<bool a_along_k, bool b_along_k>() {
+  constexpr Takes kTakes = tall ? Takes::any : Takes::a_along_k;
+  const auto arguments =
+      tile_arguments<kTakes>(g, batch, C::BM, C::BN, plans::kDmmaDepth, plan.blocks, plan.sharing(), context);
+  arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, tall, a_along_k, b_along_k>;
     static_assert(sizeof(typename K::Shared) <= kLeastBlockBytes);
     const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};

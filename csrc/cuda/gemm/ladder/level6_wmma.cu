@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
 
 template <class T>
 void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
-  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
+  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::a_along_k : Takes::along_k;
   constexpr int kTile = Kernel<3, T, true, true>::kBlockTile, kK = 128 / int(sizeof(T));
   const RowsOperands<T> operands = rows_operands<kTakes, T>(g, batch, context);
   const int tiles_m = int(ceil_div(g.m, kTile)), tiles_n = int(ceil_div(g.n, kTile));

@@ -27,8 +27,10 @@ RowsOperand<T> rows_operand(const Side<T>& s, int batch, RowCopies& copies, Cont
 template <Takes takes, class T>
 RowsOperands<T> rows_operands(const Gemm<T>& g, int batch, Context& context, std::span<uint32_t> flags) {
   RowCopies copies;
-  const RowsOperands<T> operands{rows_operand<takes>(side_a(g, batch), batch, copies, context),
-                                 rows_operand<takes>(side_b(g, batch), batch, copies, context)};
+  constexpr Takes a = takes == Takes::any ? Takes::any : Takes::along_k;
+  constexpr Takes b = takes == Takes::along_k ? Takes::along_k : Takes::any;
+  const RowsOperands<T> operands{rows_operand<a>(side_a(g, batch), batch, copies, context),
+                                 rows_operand<b>(side_b(g, batch), batch, copies, context)};
   copies.launch(flags, context);
   return operands;
 }
@@ -40,6 +42,9 @@ FASTGEMM_ROWS_OPERANDS(Takes::along_k, float)
 FASTGEMM_ROWS_OPERANDS(Takes::along_k, int8_t)
 FASTGEMM_ROWS_OPERANDS(Takes::along_k, Half)
 FASTGEMM_ROWS_OPERANDS(Takes::along_k, BFloat16)
+FASTGEMM_ROWS_OPERANDS(Takes::a_along_k, double)
+FASTGEMM_ROWS_OPERANDS(Takes::a_along_k, Half)
+FASTGEMM_ROWS_OPERANDS(Takes::a_along_k, BFloat16)
 FASTGEMM_ROWS_OPERANDS(Takes::any, double)
 FASTGEMM_ROWS_OPERANDS(Takes::any, Half)
 FASTGEMM_ROWS_OPERANDS(Takes::any, BFloat16)

@@ -19,8 +19,9 @@ struct RowsOperand {
   bool along_k;
 };
 
-// Which operands a kernel multiplies in place.
-enum class Takes { along_k, any };
+// Which operands a kernel multiplies in place. A kernel that runs by name alone takes `a_along_k`, which is
+// enough to show what it changes.
+enum class Takes { along_k, a_along_k, any };
 
 // Both operands of a product.
 template <class T>
@@ -33,10 +34,11 @@ struct RowsOperands {
     if constexpr (takes == Takes::along_k) {
       body.template operator()<true, true>();
     } else {
-      if (a.along_k && b.along_k) return body.template operator()<true, true>();
-      if (a.along_k) return body.template operator()<true, false>();
-      if (b.along_k) return body.template operator()<false, true>();
-      body.template operator()<false, false>();
+      if constexpr (takes == Takes::any) {
+        if (!a.along_k && b.along_k) return body.template operator()<false, true>();
+        if (!a.along_k) return body.template operator()<false, false>();
+      }
+      b.along_k ? body.template operator()<true, true>() : body.template operator()<true, false>();
     }
   }
 };

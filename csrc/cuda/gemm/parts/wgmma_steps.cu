@@ -5,9 +5,11 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 template <class T>
-WgmmaOperands<T> wgmma_operands(const Gemm<T>& g, int batch, int bm, int bn, Context& context) {
+WgmmaOperands<T> wgmma_operands(const Gemm<T>& g, int batch, int bm, int bn, bool any_a, Context& context) {
   RowCopies copies;
-  const BoxOperands<T> operands(g, batch, copies, context);
+  BoxOperands<T> operands(g, batch, copies, context);
+  if (!any_a && operands.a.major == Major::mn)
+    operands.a = copied_along(Major::k, side_a(g, batch), batch, context);
   copies.launch({}, context);
   return {.problem = {.gemm = g,
                       .batch = batch,
@@ -22,9 +24,9 @@ WgmmaOperands<T> wgmma_operands(const Gemm<T>& g, int batch, int bm, int bn, Con
           .b_major = operands.b.major};
 }
 
-template WgmmaOperands<float> wgmma_operands(const Gemm<float>&, int, int, int, Context&);
-template WgmmaOperands<Half> wgmma_operands(const Gemm<Half>&, int, int, int, Context&);
-template WgmmaOperands<BFloat16> wgmma_operands(const Gemm<BFloat16>&, int, int, int, Context&);
-template WgmmaOperands<int8_t> wgmma_operands(const Gemm<int8_t>&, int, int, int, Context&);
+template WgmmaOperands<float> wgmma_operands(const Gemm<float>&, int, int, int, bool, Context&);
+template WgmmaOperands<Half> wgmma_operands(const Gemm<Half>&, int, int, int, bool, Context&);
+template WgmmaOperands<BFloat16> wgmma_operands(const Gemm<BFloat16>&, int, int, int, bool, Context&);
+template WgmmaOperands<int8_t> wgmma_operands(const Gemm<int8_t>&, int, int, int, bool, Context&);
 
 }  // namespace fastgemm::FASTGEMM_TARGET

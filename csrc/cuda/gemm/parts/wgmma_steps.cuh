@@ -36,19 +36,29 @@ struct WgmmaOperands {
 };
 
 // Finds out how operands lie, copies those that the hardware cannot read, and makes their maps for tiles (bm,
-// bn).
+// bn). Unless `any_a` is set, an A whose rows do not run along k is transposed.
 template <class T>
-WgmmaOperands<T> wgmma_operands(const Gemm<T>&, int batch, int bm, int bn, Context&);
+WgmmaOperands<T> wgmma_operands(const Gemm<T>&, int batch, int bm, int bn, bool any_a, Context&);
 
 // What lies between a GemmProblem and a kernel for block tiles (BM, BN) and elements T:
-// launch.operator()<T, a_major, b_major>(maps, problem) launches it.
-template <int BM, int BN, class... T, class Launch>
-void run_wgmma_step(const GemmProblem& p, Context& context, Launch&& launch) {
+// launch.operator()<T, a_major, b_major>(maps, problem) launches it. A step that runs by name alone is
+// compiled for an A with k along rows, and for both layouts of B: that is enough to show what it changes. A
+// step that a level may choose takes any A in place.
+template <int BM, int BN, class... T, class Launch, bool any_a = false>
+void run_wgmma_step(const GemmProblem& p, Context& context, Launch&& launch, std::bool_constant<any_a> = {}) {
   run_gemm<T...>(p, context, [&]<class E>(const Gemm<E>& g, int batch) {
-    const WgmmaOperands<E> o = wgmma_operands(g, batch, BM, BN, context);
-    with_majors<E>(o.a_major, o.b_major, [&]<Major a_major, Major b_major>() {
-      launch.template operator()<E, a_major, b_major>(o.maps, o.problem);
-    });
+    const WgmmaOperands<E> o = wgmma_operands(g, batch, BM, BN, any_a, context);
+    const auto with_b = [&]<Major a_major>() {
+      if constexpr (sizeof(E) == 2) {
+        if (o.b_major == Major::mn)
+          return launch.template operator()<E, a_major, Major::mn>(o.maps, o.problem);
+      }
+      launch.template operator()<E, a_major, Major::k>(o.maps, o.problem);
+    };
+    if constexpr (any_a && sizeof(E) == 2) {
+      if (o.a_major == Major::mn) return with_b.template operator()<Major::mn>();
+    }
+    with_b.template operator()<Major::k>();
   });
 }
 

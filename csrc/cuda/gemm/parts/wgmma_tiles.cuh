@@ -122,6 +122,7 @@ template <int BM, int BN, int STAGES, int BLOCKS, int BOXES>
 struct WgmmaStep {
   static constexpr int kBM = BM, kBN = BN, kStages = STAGES, kBlocks = BLOCKS;
   static constexpr int kConsumerWarps = 4 * (BM / 64), kThreads = 32 * kConsumerWarps + 32;
+  static constexpr bool kAnyA = false;  // run_wgmma_step()
   struct Shared : StageRing<STAGES, (BM + BN) * 128> {
     WarpBoxes<BOXES> boxes[kConsumerWarps];
   };
@@ -170,10 +171,12 @@ void launch_tiles(const char* name, int blocks, int threads, size_t shared_bytes
 template <class S>
 void run_wgmma_tiles(const char* name, const GemmProblem& problem, Context& context) {
   run_wgmma_step<S::kBM, S::kBN, float, Half, BFloat16, int8_t>(
-      problem, context, [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
+      problem, context,
+      [&]<class T, Major a_major, Major b_major>(const auto& maps, const auto& p) {
         launch_tiles<gemm_wgmma_tiles_kernel<S, T, a_major, b_major>>(
             name, S::kBlocks, S::kThreads, sizeof(typename S::Shared), maps, p, context);
-      });
+      },
+      std::bool_constant<S::kAnyA>());
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
