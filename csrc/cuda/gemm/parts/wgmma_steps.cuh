@@ -1,6 +1,5 @@
-// What the steps of the ladder on wgmma have in common, so that each file shows the one thing that it
-// changes: the arguments of their kernels, the stages of operands in shared memory, and the plain store of
-// the sums.
+// What the steps of the ladder on wgmma share, so that each file shows the one thing that it changes: the
+// arguments of their kernels, the stages of operands in shared memory, and the plain store of the sums.
 //
 //   a stage                                       a ring of stages
 //   +-----------------+  A: (BM, kK), kK being    stage:  0     1     2     3     0 ...
@@ -36,34 +35,25 @@ struct WgmmaOperands {
 };
 
 // Finds out how operands lie, copies those that the hardware cannot read, and makes their maps for tiles (bm,
-// bn). Unless `any_a` is set, an A whose rows do not run along k is transposed.
+// bn). Without `any_a`, an A whose rows do not run along k is transposed.
 template <class T>
 WgmmaOperands<T> wgmma_operands(const Gemm<T>&, int batch, int bm, int bn, bool any_a, Context&);
 
 // What lies between a GemmProblem and a kernel for block tiles (BM, BN) and elements T:
-// launch.operator()<T, a_major, b_major>(maps, problem) launches it. A step that runs by name alone is
-// compiled for an A with k along rows, and for both layouts of B: that is enough to show what it changes. A
-// step that a level may choose takes any A in place.
+// launch.operator()<T, a_major, b_major>(maps, problem) launches it. An A with k along its rows is enough to
+// show what a step changes; only wgmma_boxes, which level=None chooses, is compiled for any A.
 template <int BM, int BN, class... T, class Launch, bool any_a = false>
 void run_wgmma_step(const GemmProblem& p, Context& context, Launch&& launch, std::bool_constant<any_a> = {}) {
   run_gemm<T...>(p, context, [&]<class E>(const Gemm<E>& g, int batch) {
     const WgmmaOperands<E> o = wgmma_operands(g, batch, BM, BN, any_a, context);
-    const auto with_b = [&]<Major a_major>() {
-      if constexpr (sizeof(E) == 2) {
-        if (o.b_major == Major::mn)
-          return launch.template operator()<E, a_major, Major::mn>(o.maps, o.problem);
-      }
-      launch.template operator()<E, a_major, Major::k>(o.maps, o.problem);
-    };
-    if constexpr (any_a && sizeof(E) == 2) {
-      if (o.a_major == Major::mn) return with_b.template operator()<Major::mn>();
-    }
-    with_b.template operator()<Major::k>();
+    with_majors<E>(o.a_major, o.b_major, [&]<Major a_major, Major b_major>() {
+      if constexpr (any_a || a_major == Major::k)
+        launch.template operator()<E, a_major, b_major>(o.maps, o.problem);
+    });
   });
 }
 
-// Calls body(tile) for every tile that this block of a persistent grid computes; producer and consumers walk
-// along the same list.
+// Calls body(tile) for every tile of this block of a persistent grid, in one order for all of its threads.
 template <class T, class Body>
 __device__ __forceinline__ void for_each_tile(const WgmmaProblem<T>& p, Body&& body) {
   for (int tile = int(blockIdx.x); tile < p.batch * p.tiles; tile += int(gridDim.x))
