@@ -17,6 +17,7 @@ reads.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import re
 import struct
@@ -323,20 +324,19 @@ def shrunk(old: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def main(library: str, objcopy: str = "objcopy") -> None:
+    gc.disable()  # hundreds of thousands of entries, without cycles
     with tempfile.TemporaryDirectory() as folder:
-
-        def section(name: str) -> bytes:
-            place = Path(folder, name)
-            command = [objcopy, "--dump-section", f".debug_{name}={place}", library, "/dev/null"]
-            subprocess.run(command, check=True)
-            return place.read_bytes()
-
-        old = {name: section(name) for name in ("info", "abbrev", "str", "line", "line_str", "rnglists")}
+        places = {
+            name: Path(folder, name) for name in ("info", "abbrev", "str", "line", "line_str", "rnglists")
+        }
+        dumped = [f"--dump-section=.debug_{name}={place}" for name, place in places.items()]
+        subprocess.run([objcopy, *dumped, library, "/dev/null"], check=True)
+        old = {name: place.read_bytes() for name, place in places.items()}
         # In one run with the new contents, objcopy would mark them as compressed without compressing them.
         command = [objcopy, "--remove-section", ".debug_aranges"]
         for name, data in shrunk(old):
-            Path(folder, name).write_bytes(data)
-            command += ["--update-section", f".debug_{name}={folder}/{name}"]
+            places[name].write_bytes(data)
+            command += ["--update-section", f".debug_{name}={places[name]}"]
         subprocess.run([*command, library], check=True)
         command = [objcopy, "--compress-debug-sections=zlib", "--wildcard", "--strip-unneeded"]
         command += ["--keep-section", ".debug_*", "--keep-symbol", f"{SHARED_VARIABLE}*"]
