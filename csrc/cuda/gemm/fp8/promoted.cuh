@@ -6,9 +6,11 @@
 //   tensor cores    | group 0, warpgroup 0 | group 0, 1 | group 0, 2 | group 1, 0 | ...
 //   warpgroup 0                            | add        |  waits     |            |
 //
-// Three warpgroups take turns at the tensor cores: while one adds, two others have products to be computed.
-// With two, both would wait for their products and add them at the same time, and the tensor cores would
-// idle. Method: the promotion of DeepSeek-V3 (technical report, 3.3.2).
+// Three warpgroups or four take turns at the tensor cores: while one adds, the others have products to be
+// computed. With two, both would wait for their products and add them at the same time, and the tensor cores
+// would idle. Four have registers for products of 64 columns alone, so each multiplies the halves of its
+// columns in turn; halves read the rows of X twice, which costs power, and so clock, in long products.
+// Method: the promotion of DeepSeek-V3 (technical report, 3.3.2).
 #pragma once
 
 #include "cuda/device/fp8.cuh"

@@ -21,7 +21,10 @@ struct ScaledCost {
   int rows, columns, stage[3], tile;
 };
 inline constexpr ScaledCost kScaledCosts[] = {
-    {256, 128, {1030, 1100, 0}, 3400}, {192, 128, {790, 800, 1390}, 2800}, {192, 64, {500, 520, 750}, 1500}};
+    {256, 128, {1030, 1100, 0}, 3400},
+    {192, 128, {790, 800, 1390}, 2800},
+    {256, 64, {660, 680, 1000}, 1800},  // of C^T alone: for few rows
+    {192, 64, {500, 520, 750}, 1500}};
 inline constexpr double kScaledFixUp = 7000;  // to hand over sums, or to collect them
 
 // How a product and its transpose are scaled, and the limits of the tiles that have a kernel for it.
@@ -40,7 +43,7 @@ inline ScaledTile scaled_tile(int64_t m, int64_t n, int64_t k, const ScaledTiles
     if (cost.rows > tiles.most_rows || cost.columns > tiles.most_columns) continue;
     for (int turned = 0; turned <= int(tiles.may_turn); ++turned) {
       const int64_t stage = cost.stage[int(tiles.scaling[turned])];
-      if (stage == 0) continue;
+      if (stage == 0 || (cost.rows == 256 && cost.columns == 64 && !turned)) continue;
       const int64_t count = ceil_div(turned ? n : m, cost.rows) * ceil_div(turned ? m : n, cost.columns);
       const int64_t blocks = count_blocks(count, chunks, processors);
       const StreamKPlan plan = plan_stream_k(count, chunks, blocks, kLastWave);

@@ -1,7 +1,8 @@
 // Level 6 on Hopper for 8-bit floating-point numbers with scales. What changes from wgmma_specialized:
 //   - sums are promoted: each 128 of k is multiplied on its own and added to float32 sums in registers, times
 //     the scales of its blocks, if it has some (fp8/promoted.cuh);
-//   - a tile has 192 rows, for three warpgroups, of which one adds while the others multiply;
+//   - a tile has 192 or 256 rows, for three or four warpgroups, of which one adds while the others multiply
+//     (which tile: fp8/scaled_tile.h);
 //   - scales of whole rows and columns multiply the sums of a finished tile (fp8/stage_scales.cuh);
 //   - wgmma takes these numbers with k along rows alone. An operand that lies otherwise is turned first, by
 //     fastgemm's transpose;
@@ -25,16 +26,18 @@ struct ScaledTail<M, N, Scaling::sums> {
   BlockShare share;
   LineScales<N> scales[M / 64][2];  // of each warpgroup
 };
+// Tiles (M, N), whose stages are multiplied WIDTH columns at a time.
 template <int M, int N, int WIDTH, Scaling SCALING, int GROUP>
 struct ScaledShape
     : RoomShape<N, (M + N) * 128 + ScaleBoxes<SCALING, M, N, GROUP>::kRoom, ScaledTail<M, N, SCALING>, M> {
   static constexpr Scaling kScaling = SCALING;
   static constexpr int kGroup = GROUP, kWidth = WIDTH;
   static constexpr bool kAddsC = false;
-  // With four warpgroups that multiply, no registers are left for threads that store rows by themselves.
-  static constexpr bool kOnlyBoxes = M == 256, kIssuesAhead = !kOnlyBoxes, kHoldsScales = N == 128;
-  static constexpr int kConsumerRegisters = kOnlyBoxes ? 112 : kHoldsScales ? 152 : 136;
-  static constexpr int kProducerRegisters = kOnlyBoxes ? 32 : kHoldsScales ? 56 : 104;
+  // With four warpgroups that multiply, no registers are left for threads that store rows by themselves, or
+  // for a product during the epilogue.
+  static constexpr bool kOnlyBoxes = M == 256, kIssuesAhead = !kOnlyBoxes;
+  static constexpr int kConsumerRegisters = kOnlyBoxes ? 112 : N == 128 ? 152 : 136;
+  static constexpr int kProducerRegisters = kOnlyBoxes ? 32 : N == 128 ? 56 : 104;
   static_assert(M / 64 * kConsumerRegisters + kProducerRegisters <= (kOnlyBoxes ? 480 : 512));
 };
 
@@ -221,7 +224,9 @@ void launch_codes(const GemmProblem& p, const plans::ScaledTile& tile, Context& 
   };
   const auto run_rows = [&]<Scaling scaling>() {
     if constexpr (kIsPlain<E> && scaling != Scaling::columns)
-      if (tile.rows == 256) return run.template operator()<256, 128, 64, scaling>();
+      if (tile.rows == 256 && tile.columns == 128) return run.template operator()<256, 128, 64, scaling>();
+    if constexpr (kIsPlain<E> && turned)
+      if (tile.rows == 256) return run.template operator()<256, 64, 64, scaling>();
     if constexpr (kIsPlain<E>)
       if (tile.columns == 64) return run.template operator()<192, 64, 64, scaling>();
     run.template operator()<192, 128, 128, scaling>();

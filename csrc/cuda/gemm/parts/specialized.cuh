@@ -45,8 +45,9 @@ struct RoomShape {
   static constexpr int kM = M, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups
   static constexpr int kConsumerThreads = 128 * kConsumers, kThreads = kConsumerThreads + 128;
-  static constexpr int kSums = kN / 2;                                                 // per consumer thread
-  static constexpr int kRingBytes = M > plans::kSpecializedM ? 176 << 10 : 192 << 10;  // boxes take the rest
+  static constexpr int kSums = kN / 2;  // per consumer thread
+  // Staging boxes take the rest, 4 KiB for each warp.
+  static constexpr int kRingBytes = (kConsumers <= 2 ? 192 : kConsumers == 3 ? 176 : 152) << 10;
   static constexpr int kStageBytes = STAGE_BYTES, kStages = kRingBytes / kStageBytes;
   using Shared = RoomShared<kStages, kStageBytes, kConsumerWarps, Tail>;
   static_assert(sizeof(Shared) <= 227 << 10);
