@@ -13,6 +13,8 @@ names, most of them arguments of templates. This program writes the entries (DWA
 
 The tables of lines stay as they are. Of the symbols, only the kernels' shared variables stay, which the simulator
 reads.
+
+Other compilers, older versions of DWARF and missing tools leave the library as it is, with a warning.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -323,8 +326,7 @@ def shrunk(old: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
     yield from writer.sections()
 
 
-def main(library: str, objcopy: str = "objcopy") -> None:
-    gc.disable()  # hundreds of thousands of entries, without cycles
+def shrink(library: str, objcopy: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         places = {
             name: Path(folder, name) for name in ("info", "abbrev", "str", "line", "line_str", "rnglists")
@@ -337,10 +339,20 @@ def main(library: str, objcopy: str = "objcopy") -> None:
         for name, data in shrunk(old):
             places[name].write_bytes(data)
             command += ["--update-section", f".debug_{name}={places[name]}"]
-        subprocess.run([*command, library], check=True)
+        reduced = Path(folder, "reduced")
+        subprocess.run([*command, library, reduced], check=True)
         command = [objcopy, "--compress-debug-sections=zlib", "--wildcard", "--strip-unneeded"]
         command += ["--keep-section", ".debug_*", "--keep-symbol", f"{SHARED_VARIABLE}*"]
-        subprocess.run([*command, library], check=True)
+        subprocess.run([*command, reduced], check=True)
+        shutil.copy(reduced, library)
+
+
+def main(library: str, objcopy: str = "objcopy") -> None:
+    gc.disable()  # hundreds of thousands of entries, without cycles
+    try:
+        shrink(library, objcopy)
+    except (OSError, subprocess.CalledProcessError, ValueError, KeyError, struct.error, SystemExit) as error:
+        print(f"shrink_debug: {error!r}. The debug information stays as long as it is.", file=sys.stderr)
 
 
 if __name__ == "__main__":

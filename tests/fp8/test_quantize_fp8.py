@@ -85,6 +85,49 @@ def test_on_the_simulator(recipe):
         )
 
 
+def lines_of_all_sizes(k, dtype):
+    """Rows of ordinary, tiny and huge numbers, of zeros of both signs, and with a number that is not finite."""
+    x = torch.randn(6, k)
+    x[1] *= 2.0**-110
+    x[2] *= 2.0**100
+    x[3] = torch.where(x[3] > 0.5, x[3], torch.copysign(torch.zeros(()), x[3]))
+    x[4], x[5, k // 2] = torch.copysign(torch.zeros(()), x[4]), torch.inf
+    return x.to(dtype)
+
+
+@every_device
+@pytest.mark.parametrize("k", [128, 1000, 2048, 8200, 20000])
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_lines(k, dtype, device):
+    """What threads hold of a line, lines of which they hold a part, and quotients that need a division."""
+    x = lines_of_all_sizes(k, dtype)
+    for recipe in ("row", "1x128", "1x32"):
+        for code in (E4M3, E5M2):
+            codes, scales = fastgemm.quantize_fp8(x.to(device), recipe, dtype=code, scale_dtype=F32)
+            expected, of_torch = reference(x, recipe, code, False)
+            of_a_scale = RECIPES[recipe].along_k or k
+            finite = ~scales.cpu().isnan().repeat_interleave(of_a_scale, 1)[:, :k]
+            assert torch.equal(scales.cpu().isnan(), ~of_torch.isfinite())
+            assert torch.equal(scales.cpu().nan_to_num(0), of_torch.nan_to_num(0, 0))
+            zero = (of_torch == 0).repeat_interleave(of_a_scale, 1)[:, :k]
+            assert torch.equal(bits(codes.cpu())[finite & ~zero], bits(expected)[finite & ~zero])
+            assert not codes.cpu().float()[zero].any()
+
+
+@needs_simulator
+@pytest.mark.parametrize("k", [1000, 8200])
+def test_lines_on_the_simulator(k):
+    x = lines_of_all_sizes(k, BF16)
+    for recipe, code in (("row", E4M3), ("1x128", E5M2), ("1x32", E4M3)):
+        with simulated_launches(count=False):
+            codes, scales = fastgemm.quantize_fp8(x, recipe, dtype=code)
+        expected = fastgemm.quantize_fp8(x, recipe, dtype=code)
+        number = ~expected[0].float().isnan()
+        assert torch.equal(bits(codes)[number], bits(expected[0])[number])
+        assert torch.equal(codes.float().isnan(), ~number)
+        assert torch.equal(scales.float().nan_to_num(-1), expected[1].float().nan_to_num(-1))
+
+
 def test_layouts_and_batches():
     x = torch.randn(6, 200)
     for view in (x.T, x[:, 1:], x[::2], x[:, ::2], x[:1].expand(5, 200)):

@@ -15,8 +15,17 @@ RECIPES = [
     ("tensor", "row"), ("row", "row"), ("1x128", "128x128"), ("128x128", "1x128"), ("1x128", "1x128"),
     ("128x128", "128x128"), ("1x32", "1x32"), ("row", "1x32"), ("1x128", "row"),
 ]  # fmt: skip
-# Both orders of the operands, and tiles of 64 and of 128 columns.
 SHAPES = [(33, 20, 140), (200, 130, 300), (5, 400, 129), (260, 7, 1030)]
+# M and N for which each tile is chosen (fp8/scaled_tile.h), with the simulator's three multiprocessors.
+TILES = {
+    (12, 16): "192, 64, 64",
+    (12, 200): "192, 64, 64",
+    (200, 96): "192, 128, 128",
+    (100, 512): "192, 128, 128",
+    (12, 768): "256, 64, 64",
+    (200, 200): "256, 128, 64",
+    (300, 200): "256, 128, 64",
+}
 
 
 def multiply(a, b, scale_a, scale_b, **options):
@@ -41,6 +50,31 @@ def check(m, n, k, recipes, codes=(E4M3, E4M3), scales=F32, *, turned=(False, Fa
 def test_recipes(recipes):
     for shape, out in zip(SHAPES, (BF16, F32, F32, BF16), strict=True):
         check(*shape, recipes, out_dtype=out)
+
+
+@needs_simulator
+@pytest.mark.parametrize(("shape", "tile"), TILES.items(), ids=str)
+@pytest.mark.parametrize("recipe", ["row", "128x128", "1x128"])
+def test_tiles(shape, tile, recipe):
+    """Each tile has kernels for all kinds of scales, but the largest one for scales of columns. k ends within
+    a stage and takes several turns of the ring."""
+    if recipe == "1x128" and tile.startswith("256, 128"):
+        tile = "256, 64, 64"
+    for k, out in ((140, BF16), (1030, F32)):
+        a, scale_a = operand(shape[0], k, recipe)
+        w, scale_b = operand(shape[1], k, recipe)
+        with simulated_launches(count=False) as launches:
+            result = fastgemm.scaled_mm(a, w.mT, scale_a, scale_b.mT, out_dtype=out)
+        assert_near(result, dequantized(a, scale_a, recipe), dequantized(w, scale_b, recipe).mT)
+        if k == 140:  # a longer k may have another tile
+            assert any(f"ScaledShape<{tile}," in launch["function"] for launch in launches)
+
+
+@needs_simulator
+def test_results_that_boxes_cannot_store():
+    """Tiles of 256 rows would be chosen, but threads store rows of 2 n bytes, no multiple of 16."""
+    check(300, 201, 700, ("row", "row"), out_dtype=BF16)
+    check(60, 770, 700, ("128x128", "128x128"), out_dtype=BF16)
 
 
 @needs_simulator
@@ -109,7 +143,7 @@ def test_level_6_takes_it_and_others_do_not():
     for level in (6, 5):
         with simulated_launches(count=False) as launches:
             fastgemm.scaled_mm(a, a.mT, scale, scale.mT, level=level)
-        assert any(KERNEL in launch["kernel"] for launch in launches) == (level == 6)
+        assert any(KERNEL in launch["function"] for launch in launches) == (level == 6)
 
 
 @needs_simulator

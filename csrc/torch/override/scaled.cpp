@@ -59,9 +59,10 @@ bool is_aligned(const at::Tensor& t, int64_t row_stride, int64_t along_k, int64_
 }
 
 // What torch's kernels for GPUs refuse of the codes. Before Blackwell they take NT only: rows of a, columns
-// of b.
+// of b. What those for Blackwell refuse is left to torch.
 std::optional<std::string> refusal_of_codes(const at::Tensor& a, const at::Tensor& b, int capability) {
   if (capability < 89) return "a GPU without instructions for fp8";
+  if (capability >= 100) return std::nullopt;
   if (a.scalar_type() == at::kFloat8_e5m2 && b.scalar_type() == at::kFloat8_e5m2)
     return "two matrices of e5m2";
   if (a.size(1) % kSixteen != 0 || b.size(1) % kSixteen != 0) return "sizes that are no multiples of 16";

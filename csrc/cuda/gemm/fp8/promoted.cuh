@@ -26,8 +26,7 @@ struct PromotedSource {
   using X = OperandTile<uint8_t, Major::k, ROWS>;
   using Y = OperandTile<uint8_t, Major::k, COLUMNS>;
   using Scales = ScaleBoxes<scaling, ROWS, COLUMNS, GROUP>;
-  using Sum = float;
-  static constexpr int kSums = COLUMNS / 2, kCodes = X::kBytes + Y::kBytes;
+  static constexpr int kCodes = X::kBytes + Y::kBytes;
 
   // As StageProducer (parts/main_loop.cuh); the stages also have scales.
   template <class S>
@@ -97,16 +96,16 @@ struct PromotedSource {
     __device__ __forceinline__ void complete(float (&sum)[R], float (&product)[kSums]) {
       const int stage = __shfl_sync(0xffffffffu, at.stage, 0), group = step_ / kSteps;
       const auto* const boxes = reinterpret_cast<const float*>(stages_ + stage * S::kStageBytes + kCodes);
-      const GroupScales<scaling> scales(boxes + group * ROWS,
-                                        boxes + Scales::kX / 4 + group * COLUMNS + half * S::kWidth, row_);
+      const GroupScales<scaling, kHalves == 2> scales(
+          boxes + group * ROWS, boxes + Scales::kX / 4 + group * COLUMNS + half * S::kWidth, row_);
       wgmma_wait<0>(product);
       const bool ends_stage = half == kHalves - 1 && step_ + kSteps == X::kSteps;
       const int done = at.stage;
       if (ends_stage) at.advance();
       if (half == kHalves - 1 && kSteps != X::kSteps) step_ = ends_stage ? 0 : step_ + kSteps;
-      if (scaling != Scaling::columns && ends_stage) release(done);
+      if (!scales.kReadsLate && ends_stage) release(done);
       scales.add(reinterpret_cast<float(&)[kSums]>(sum[half * kSums]), product);
-      if (scaling == Scaling::columns && ends_stage) release(done);
+      if (scales.kReadsLate && ends_stage) release(done);
     }
     // Both halves of the next group.
     template <bool is_issued, int R>
@@ -155,7 +154,7 @@ struct BlockShare {
   }
 };
 
-// Computes a block's parts of tiles. begin(part) is called before a part's last products, and
+// Computes a block's parts of tiles. begin(part) is called before the first product of a part is added, and
 // finish(sum, part) with the sums of a part; with S::kIssuesAhead, the first product of the next part is
 // computed meanwhile:
 //

@@ -5,6 +5,9 @@
 // A quotient is computed without a division: from the reciprocal of the scale, by two corrections whose
 // remainders are exact, it is rounded as a division would round it (Markstein, IBM Journal of Research and
 // Development 34-1, 1990).
+#include <stdexcept>
+#include <string>
+
 #include "core/fp8.h"
 #include "core/min_max.h"
 #include "cuda/device/dispatch.cuh"
@@ -16,8 +19,13 @@ namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
 constexpr int kThreads = 256, kEach = 8, kMostPartials = 1024;
-// Blocks of a multiprocessor: enough for some to read while others compute.
+// Blocks of a multiprocessor: enough for some to read while others compute. Without an instruction that makes
+// codes, they need more registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+constexpr int kResident = 3;
+#else
 constexpr int kResident = 4;
+#endif
 
 // The larger ones of two numbers of 16 bits each.
 __device__ __forceinline__ uint32_t larger_halves(uint32_t x, uint32_t y) {
@@ -55,8 +63,8 @@ struct Rectangle {
   __device__ __forceinline__ int64_t runs() const { return rows * runs_of_a_row(); }
 };
 
-// Block `index`, below 2^32: so many would not fit into a GPU's memory. A division of 64 bits would be a
-// call. `across`: the blocks of a row of them.
+// Block `index`, below 2^32, because a division of 64 bits would be a call. `across`: the blocks of a row of
+// them.
 __device__ __forceinline__ Rectangle block_of(const QuantizeFp8& g, uint32_t index, uint32_t across) {
   const uint32_t down = across == 1 ? index : index / across;
   Rectangle r{down * g.block_rows, (index - down * across) * g.block_cols, 0, 0};
@@ -276,6 +284,9 @@ template <Fp8 code, class T>
 void quantize(const QuantizeFp8& g, Context& context) {
   const int64_t blocks = g.scale_rows() * g.scale_cols();
   if (blocks == 1) return quantize_tensor<code, T>(g, context);
+  if (blocks > int64_t{UINT32_MAX})
+    throw std::length_error("fastgemm: quantize_fp8 takes at most 2^32 - 1 blocks on a GPU, not " +
+                            std::to_string(blocks));
   const auto run = [&]<Form form, int TEAM, int RUNS>() {
     const LaunchShape shape{dim3(unsigned(ceil_div(blocks, kThreads / TEAM))), dim3(kThreads)};
     launch<quantize_blocks_kernel<code, T, form, TEAM, RUNS>>("quantize_fp8", shape, context)(

@@ -6,8 +6,9 @@
 //   - scales of whole rows and columns multiply the sums of a finished tile (fp8/stage_scales.cuh);
 //   - wgmma takes these numbers with k along rows alone. An operand that lies otherwise is turned first, by
 //     fastgemm's transpose;
-//   - for few rows or columns of C, tiles are those of C^T, 64 or 128 wide: the large operand has the rows of
-//     wgmma.
+//   - tiles may be those of C^T: for few rows of C, the large operand has the rows of wgmma.
+#include <stdexcept>
+
 #include "cuda/gemm/fp8/promoted.cuh"
 #include "cuda/gemm/fp8/scaled_tile.h"
 #include "cuda/gemm/fp8/spread_scales.cuh"
@@ -41,7 +42,8 @@ struct ScaledShape
   static_assert(M / 64 * kConsumerRegisters + kProducerRegisters <= (kOnlyBoxes ? 480 : 512));
 };
 
-// Products of other codes have fewer kernels, and so are slower for few rows.
+// Products of other codes have fewer kernels: no tiles of 256 rows or 64 columns, and none for scales of
+// blocks. So they are slower.
 using Plain = Fp8Pair<E4M3, E4M3>;
 template <class E>
 inline constexpr bool kIsPlain = std::is_same_v<E, Plain>;
@@ -187,6 +189,7 @@ void launch_tiles(const GemmProblem& p, Context& context) {
   const Gemm<Out16> g = with_row_stride(p);
   const Boxes result{g.result.out, g.result.row_stride, 0};
   const bool in_boxes = result.writable(g, 1);
+  if (S::kOnlyBoxes && !in_boxes) throw std::logic_error("fastgemm: no thread stores rows of this tile");
   Arguments<Out16> arguments{1, 0, g.result.out_bytes(), false};
   arguments.rows = {in_boxes ? nullptr : g.result.out, g.result.row_stride, 0, int(g.m), int(g.n)};
   auto& schedule = arguments.schedule;
@@ -242,7 +245,7 @@ void launch_codes(const GemmProblem& p, const plans::ScaledTile& tile, Context& 
 template <class E>
 void launch_pair(const GemmProblem& p, Context& context) {
   const plans::ScaledTiles tiles{{scaling_of<E>(p, false), scaling_of<E>(p, true)},
-                                 kIsPlain<E> && stores_boxes(p) ? 256 : 192,
+                                 kIsPlain<E> && stores_boxes(p) && !has_short_groups(p) ? 256 : 192,
                                  has_short_groups(p) ? 64 : 128,
                                  kIsPlain<E>};
   const plans::ScaledTile tile = plans::scaled_tile(p.m, p.n, p.k, tiles, multiprocessors());

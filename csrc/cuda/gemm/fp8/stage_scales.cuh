@@ -54,7 +54,7 @@ struct ScaleBoxes {
 
 // The scales of the lines of a tile in shared memory: those that one warpgroup needs.
 template <int COLUMNS>
-struct LineScales {
+struct alignas(8) LineScales {  // y is read in pairs
   float x[64], y[COLUMNS];
 };
 
@@ -98,16 +98,21 @@ class LineScalesCopy {
   int turn_ = 0;
 };
 
-// The scales of one group, for the sums of a thread.
-template <Scaling scaling>
+// The scales of one group, for the sums of a thread. Those of rows are read while the products are computed,
+// and with `early` that of a block, too. Otherwise it is read after that, because the compiler would place
+// its multiplication by those of rows, which waits for both, before the last product. Three warpgroups have
+// time for it later, four do not.
+template <Scaling scaling, bool early>
 class GroupScales {
  public:
+  // Whether add() still reads scales.
+  static constexpr bool kReadsLate = scaling == Scaling::columns || (scaling == Scaling::blocks && !early);
+
   // `x` and `y`: the group's boxes. The thread's first row is `row` of X.
   __device__ __forceinline__ GroupScales(const float* x, const float* y, int row) : y_(y) {
     if constexpr (scaling == Scaling::sums) return;
-    const float by = scaling == Scaling::blocks ? *y : 1.0f;
     FASTGEMM_UNROLL
-    for (int i = 0; i < 2; ++i) x_[i] = scaling == Scaling::blocks ? x[row + 8 * i] * by : x[row + 8 * i];
+    for (int i = 0; i < 2; ++i) x_[i] = x[row + 8 * i] * (kReadsLate ? 1.0f : *y);
   }
 
   // sum += the products of the group, times its scales.
@@ -117,8 +122,9 @@ class GroupScales {
       FASTGEMM_UNROLL
       for (int i = 0; i < R; ++i) sum[i] += product[i];
     } else if constexpr (scaling == Scaling::blocks) {
+      const float by = kReadsLate ? *y_ : 1.0f, x[2] = {x_[0] * by, x_[1] * by};
       FASTGEMM_UNROLL
-      for (int i = 0; i < R; ++i) sum[i] = fmaf(product[i], x_[i % 4 / 2], sum[i]);
+      for (int i = 0; i < R; ++i) sum[i] = fmaf(product[i], x[i % 4 / 2], sum[i]);
     } else {
       const float* const pairs = y_ + fresh_lane() % 4 * 2;
       FASTGEMM_UNROLL
