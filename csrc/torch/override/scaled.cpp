@@ -115,6 +115,8 @@ std::optional<std::string> why_scaled_passed_on(const Product& op, Arguments arg
   if (op.contraction >= 0 && !arguments[size_t(op.contraction)].toIntVector().empty())
     return "contraction_dim";
   if (auto why = why_not_result(op, arguments)) return why;
+  const at::Tensor& a = tensor_at(arguments, op.a);
+  if (a.is_cuda() && torch_ops::capability_of(read(a).view) == 0) return "a build without CUDA";
   const std::optional<BothScales> scales = scales_at(op, arguments);
   if (!scales) return "scales of another form";
   return extends ? std::nullopt : refusal(op, arguments, *scales);

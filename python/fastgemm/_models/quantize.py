@@ -198,7 +198,8 @@ def _product_error(weight: Tensor, q: QuantizedWeight) -> float | None:
         return None
     if weight.is_meta:
         return math.nan
-    rows = torch.randn(16, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator("cpu").manual_seed(0)
+    rows = torch.randn(16, weight.shape[1], generator=generator, device="cpu")
     x = rows.to(weight.device, weight.dtype)
     exact = x.float() @ weight.float().mT
     norm, difference = float(exact.norm()), float((linear(x, q, out_dtype=torch.float32) - exact).norm())

@@ -146,15 +146,18 @@ def test_into_a_given_tensor():
 def test_the_faster_one(device):
     """On a CPU fastgemm, unless it has AMX; on Hopper for few rows and a long K, with scales of rows."""
     needs_rows(device)
-    cases = [(16, 8192, "row"), (16, 8192, "tensor"), (32, 8192, "row"), (16, 4096, "row"), (1, 8192, "row")]
-    for m, k, recipe in cases:
-        a, w, scales = codes(m, k), codes(64, k), (drawn(recipe, m, k), drawn(recipe, 64, k))
+    wide = 4096 if device == "cuda" else 64
+    cases = [(16, "row"), (16, "tensor"), (64, "row"), (80, "row"), (1, "row"), (16, "row of a narrow b")]
+    for m, recipe in cases:
+        k, n = (4096, 2048) if "narrow" in recipe else (4096, wide)
+        recipe = recipe.split()[0]
+        a, w, scales = codes(m, k), codes(n, k), (drawn(recipe, m, k), drawn(recipe, n, k))
         with fastgemm.patch() as routed:
             result = by_v1(a, w, *scales)
         assert_near(result, expected(a, w, *scales))
-        of_hopper = m <= 16 and k >= 8192 and recipe == "row"
+        of_hopper = m <= 64 and n >= 4096 and recipe == "row"
         faster = of_hopper if device == "cuda" else not fastgemm._introspect.cpu_properties()["amx_int8"]
-        reason = "torch's kernel is faster for these scales and sizes"
+        reason = "fastgemm: torch's kernel is faster for these scales and sizes"
         assert routed.total == faster
         assert routed.passed_on == ({} if faster else {("_scaled_mm", reason): 1})
 
@@ -190,7 +193,7 @@ def test_fast_sums_are_torchs(device):
         by_v1(a, w, *scales, use_fast_accum=True)
     assert routed.total == (device == "cpu")
     if device == "cuda":
-        reason = "sums of the tensor core alone (use_fast_accum)"
+        reason = "fastgemm: sums of the tensor core alone (use_fast_accum)"
         assert routed.passed_on == {("_scaled_mm", reason): 1}
 
 
@@ -279,8 +282,9 @@ def test_other_strides_of_scales():
     assert_near(got, expected(a, w, *scales))
 
 
-def test_errors_remain_torchs():
+def test_errors_remain_torchs(device):
     """Whatever neither of them takes raises torch's error, in every patch."""
+    needs_rows(device)
     m, n, k = SHAPE
     a, w, one = codes(m, k), codes(n, k), torch.ones(1)
     wrong = [
