@@ -71,6 +71,12 @@ def test_tiles(shape, recipe):
 
 
 @needs_simulator
+def test_blocks_share_tiles():
+    """Two tiles for three blocks: the second block ends the first tile and begins the other one."""
+    check(260, 7, 5700, ("row", "row"), out_dtype=F32)
+
+
+@needs_simulator
 def test_results_that_boxes_cannot_store():
     """Tiles of 256 rows would be chosen, but threads store rows of 2 n bytes, no multiple of 16."""
     check(768, 121, 140, ("row", "row"), out_dtype=BF16)
