@@ -260,8 +260,8 @@ inline bool mirrors_in_boxes(const GemmProblem& p) {
 
 // Below: for the kernels that can compute one triangle of a symmetric result, the most rows of a result for
 // which they do. The other kernels always compute both triangles.
-inline constexpr int64_t kMostScratch = int64_t{2}
-                                        << 30;  // most bytes of planes or residues (reused_workspace.cuh)
+// The most bytes of planes or residues (reused_workspace.cuh).
+inline constexpr int64_t kMostScratch = int64_t{2} << 30;
 
 inline int64_t most_of_tiles(const GemmProblem& p, const Gpu& gpu) {
   return gpu.wgmma && p.symmetry.parts == 1 ? p.m : 0;

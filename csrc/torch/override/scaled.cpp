@@ -112,6 +112,8 @@ std::optional<std::string> why_scaled_passed_on(const Product& op, Arguments arg
   for (const int i : {op.a, op.b})
     if (auto why = why_not_codes(tensor_at(arguments, i))) return why;
   if (tensor_at(arguments, op.a).size(1) != tensor_at(arguments, op.b).size(0)) return "other inner sizes";
+  if (const auto bias = optional_tensor_at(arguments, op.bias))
+    if (auto why = why_not_memory(*bias)) return why;
   if (op.contraction >= 0 && !arguments[size_t(op.contraction)].toIntVector().empty())
     return "contraction_dim";
   if (auto why = why_not_result(op, arguments)) return why;

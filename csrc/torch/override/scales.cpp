@@ -48,7 +48,7 @@ std::optional<Scales> named_scales(const at::IValue& given, const at::IValue& re
                                    const at::IValue& swizzles, int64_t lines, int64_t k) {
   const auto scales = given.toTensorVector();
   const auto recipe = recipes.toIntVector(), swizzle = swizzles.toIntVector();
-  if (scales.size() != 1 || recipe.size() != 1 || scales[0].scalar_type() != at::kFloat) return std::nullopt;
+  if (scales.size() != 1 || recipe.size() != 1) return std::nullopt;
   for (const int64_t kind : swizzle)
     if (kind != 0) return std::nullopt;
   return scales_by_name(scales[0], Recipe(recipe[0]), lines, k);
@@ -96,11 +96,13 @@ std::optional<BothScales> scales_at(const Product& op, Arguments arguments) {
     of_b = named_scales(at(op.scale_b), at(op.recipe_b), at(op.swizzle_b), n, k);
   } else {
     const at::Tensor &scale_a = tensor_at(arguments, op.scale_a), &scale_b = tensor_at(arguments, op.scale_b);
-    if (scale_a.scalar_type() != at::kFloat || scale_b.scalar_type() != at::kFloat) return std::nullopt;
     of_a = scales_by_shape(scale_a, m, k);
     of_b = scales_by_shape(scale_b.dim() == 2 ? scale_b.t() : scale_b, n, k);
   }
   if (!of_a || !of_b) return std::nullopt;
+  for (const at::Tensor* const grid : {&of_a->grid, &of_b->grid})
+    if (grid->scalar_type() != at::kFloat || grid->device() != a.device() || why_not_memory(*grid))
+      return std::nullopt;
   // The only scale of a single row is that of the whole if the other one is.
   const bool ones = of_a->grid.numel() == 1 && of_b->grid.numel() == 1;
   if (op.recipe_a < 0 && ones) of_a->recipe = of_b->recipe = Recipe::tensor;

@@ -17,6 +17,7 @@ from .formats import Packing
 from .gradient import operands
 
 Activations = Literal["tensor", "row", "1x128"]
+Choice = tuple[int | None, str | None, torch.dtype | None, bool]  # level, kernel, out_dtype, invariant
 ACTIVATIONS = ("tensor", "row", "1x128")
 
 
@@ -62,13 +63,10 @@ def linear(
     bias: Tensor | None,
     residual: Tensor | None,
     activation: Activation | None,
-    level: int | None,
-    kernel: str | None,
-    out_dtype: torch.dtype | None,
-    invariant: bool,
+    choice: Choice,
 ) -> Tensor:
     """``activation(round(x) @ q.T + bias) + residual`` of a matrix x."""
-    recipe = q._activations
+    recipe, (level, kernel, out_dtype, invariant) = q._activations, choice
     assert recipe is not None
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, bias, residual)):
         raise RuntimeError(

@@ -54,14 +54,14 @@ def linear(
         x = x.index_select(-1, q._order)
     choice = level, kernel, out_dtype, invariant
     if x.dim() == 2:
-        return _rows(x, q, bias, residual, activation, *choice)
+        return _rows(x, q, bias, residual, activation, choice)
     shape = (*x.shape[:-1], n)
     if residual is not None and residual.shape != shape:
         raise ValueError(
             f"fastgemm: residual has shape {tuple(residual.shape)}, expected that of the result, {tuple(shape)}"
         )
     residual = None if residual is None else _as_rows(residual)
-    return _rows(_as_rows(x), q, bias, residual, activation, *choice).reshape(shape)
+    return _rows(_as_rows(x), q, bias, residual, activation, choice).reshape(shape)
 
 
 def _rows(
@@ -70,15 +70,11 @@ def _rows(
     bias: Tensor | None,
     residual: Tensor | None,
     activation: Activation | None,
-    level: int | None,
-    kernel: str | None,
-    out_dtype: torch.dtype | None,
-    invariant: bool,
+    choice: activations.Choice,
 ) -> Tensor:
     """:func:`linear` of a matrix x."""
-    choice = level, kernel, out_dtype, invariant
     if q._activations is not None:
-        return activations.linear(x, q, bias, residual, activation, *choice)
+        return activations.linear(x, q, bias, residual, activation, choice)
     q, options = _options(q, *choice)
     if activation is not None:
         options["activation"] = activation

@@ -1,9 +1,9 @@
-// The room of persistent kernels whose producer warp fills a ring, whose two warpgroups of 128 rows multiply
-// from it, and whose results are stored asynchronously: wgmma_specialized, and packed_tiles, whose X are
-// packed weights. Contract: produce() and consume() compute a block's parts of tiles
-// (parts/schedules/chunks.cuh). A kernel brings its Source: Source::Producer fills stages, and
-// Source::Consumer multiplies them into Source::kSums sums of a thread. adjust(sum, part) returns the
-// S::kSums results of a finished tile: the sums as they are, or changed.
+// The room of persistent kernels whose producer warp fills a ring, whose warpgroups multiply 64 rows each
+// from it, and whose results are stored asynchronously: wgmma_specialized, packed_tiles, whose X are packed
+// weights, and scaled_wgmma, which has a consumer of its own. Contract: produce() and consume() compute a
+// block's parts of tiles (parts/schedules/chunks.cuh). A kernel brings its Source: Source::Producer fills
+// stages, and Source::Consumer multiplies them into Source::kSums sums of a thread. adjust(sum, part) returns
+// the S::kSums results of a finished tile: the sums as they are, or changed.
 #pragma once
 
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"

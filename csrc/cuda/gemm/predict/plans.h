@@ -1,8 +1,9 @@
 // How kernels divide their work: the number of splits of k, the size of tiles, and which tiles blocks share.
 // Launchers and predictions (counts.h) call the same functions, so that what is predicted is what runs. The
 // functions take plain numbers, and know a GPU only as struct Gpu describes it. They are called for each new
-// signature of a call, so they have no long loops. narrow_plan.h and fused_plan.h have the functions of
-// `narrow` and bf16x6_fused.
+// signature of a call, so they have no long loops. Functions of single kernels
+// lie in narrow_plan.h, fused_plan.h and one_wave_plan.h, and in fp8/scaled_tile.h and
+// parts/schedules/decode_tiles.cuh.
 #pragma once
 
 #include <cmath>
