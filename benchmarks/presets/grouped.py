@@ -4,7 +4,7 @@ Tokens go to the experts as a trained router sends them: some get many, many get
 ``level=None``; the rows of level 6 have their own names. "swiglu" is the product of gate and up with
 ``activation="swiglu"``, whose result has half the columns. "read" is the time in which torch's sum reads as many
 bytes as must move. Errors are norms of the largest group, relative to the float64 product; those of fastgemm must
-be near torch's.
+be near torch's. Products of float8_e4m3fn have scales of rows and columns.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ MANY, LARGE, WIDE, SMALL = (
     Layer(8, 1024, 4096, 2),
 )
 FORWARD, GRADIENT = "forward", "gradient of the weights"
+FP8 = "float8_e4m3fn"
 PROBLEMS = {  # what, layer, tokens, dtype
     "cuda": [
         *(
@@ -46,6 +47,7 @@ PROBLEMS = {  # what, layer, tokens, dtype
         ),
         *((GRADIENT, layer, 4096, "bfloat16") for layer in (MANY, LARGE, WIDE)),
         *((FORWARD, layer, 4096, "float32") for layer in (MANY, WIDE)),
+        *((FORWARD, layer, tokens, FP8) for layer in (MANY, LARGE, WIDE) for tokens in (16, 256, 4096)),
     ],
     "cpu": [
         (what, layer, 32, dtype)
@@ -56,7 +58,7 @@ PROBLEMS = {  # what, layer, tokens, dtype
 }
 CHECKED = 256  # rows of the largest group
 # float32 sums are taken in another order; on a GPU in one chain of k, whose norm errs by twice as much.
-ALLOWED = {"bfloat16": 1.05, "float32": 3.0}
+ALLOWED = {"bfloat16": 1.05, "float32": 3.0, FP8: 1.05}
 
 
 def sizes_of(layer: Layer, tokens: int) -> list[int]:
@@ -78,7 +80,10 @@ def contest(device: str, what: str, layer: Layer, tokens: int, dtype: str) -> Co
     sizes, type_ = sizes_of(layer, tokens), getattr(torch, dtype)
     ends = list(itertools.accumulate(sizes))
     offs = torch.tensor(ends, dtype=torch.int32, device=device)
-    make = partial(torch.randn, device=device, dtype=type_)
+
+    def make(*shape: int) -> Tensor:
+        return torch.randn(shape, device=device, dtype=torch.bfloat16 if dtype == FP8 else type_).to(type_)
+
     a = make(ends[-1], layer.k)
     largest = max(range(len(sizes)), key=sizes.__getitem__)
     part = slice(ends[largest] - sizes[largest], ends[largest])
@@ -87,11 +92,19 @@ def contest(device: str, what: str, layer: Layer, tokens: int, dtype: str) -> Co
         some = slice(part.start, min(part.stop, part.start + CHECKED))
         exact = a[some].double() @ b[largest].double()
         operands, pick = (a, b), lambda result: result[some]
+        if dtype == FP8:
+            scales = (
+                torch.rand(ends[-1], 1, device=device),
+                torch.rand(layer.experts, 1, layer.n, device=device),
+            )
+            operands += scales
+            exact *= scales[0][some].double() * scales[1][largest].double()
     else:
         grad = make(ends[-1], layer.n)
         exact = grad[part, :CHECKED].double().mT @ a[part].double()
         operands, pick = (grad.mT, a), lambda result: result[largest, :CHECKED]
-    baseline = partial(torch._grouped_mm, *operands, offs)
+    calls = contenders(device, what, operands, offs)
+    baseline = calls["torch"]
 
     def error(result: Tensor) -> float:
         return float((pick(result).double() - exact).norm() / exact.norm())
@@ -108,7 +121,6 @@ def contest(device: str, what: str, layer: Layer, tokens: int, dtype: str) -> Co
         return wrong | {"more": {"error": found}}
 
     about = {"group": f"{what}, {layer.experts} experts", "label": f"{tokens} tokens", "layout": "NT"}
-    calls = contenders(device, what, operands, offs)
     if device == "cuda":
         used = sum(size > 0 for size in sizes)
         moved = sum(x.nbytes * used // layer.experts if x.dim() == 3 else x.nbytes for x in operands)
@@ -119,8 +131,14 @@ def contest(device: str, what: str, layer: Layer, tokens: int, dtype: str) -> Co
 
 
 def contenders(
-    device: str, what: str, operands: tuple[Tensor, Tensor], offs: Tensor
+    device: str, what: str, operands: tuple[Tensor, ...], offs: Tensor
 ) -> dict[str, Callable[[], Tensor]]:
+    if len(operands) == 4:
+        codes, scales = operands[:2], (operands[2].flatten(), operands[3].flatten(1))
+        return {
+            "fastgemm": partial(fastgemm.scaled_grouped_mm, *operands, offs),
+            "torch": partial(torch._scaled_grouped_mm, *codes, *scales, offs, out_dtype=torch.bfloat16),
+        }
     own = partial(fastgemm.grouped_mm, *operands, offs)
     by_name = {name: partial(own, kernel=name) for name in own_rows(device, operands[0].dtype)}
     calls = {"fastgemm": own, **{name: way for name, way in by_name.items() if takes(way)}}

@@ -30,10 +30,11 @@ void add_bias(const Epilogue& e, DType type, int64_t rows, int64_t cols) {
   add("bias", {e.bias, e.bias_row_stride, e.bias_col_stride, 0}, type, 1, rows, cols);
 }
 
-// The scales of a matrix (rows, cols).
-void add(const char* name, const BlockScales& s, int64_t rows, int64_t cols) {
-  add(name, {s.data, s.row_stride, s.col_stride, 0}, s.type == ScaleType::f32 ? DType::bits32 : DType::bits8,
-      1, packed::blocks(rows, s.block_rows), packed::blocks(cols, s.block_cols));
+// The scales of matrices (rows, cols).
+void add(const char* name, const BlockScales& s, int64_t batch, int64_t rows, int64_t cols) {
+  add(name, {s.data, s.row_stride, s.col_stride, s.batch_stride},
+      s.type == ScaleType::f32 ? DType::bits32 : DType::bits8, batch, packed::blocks(rows, s.block_rows),
+      packed::blocks(cols, s.block_cols));
 }
 
 void add_bytes(const char* name, const void* data, int64_t bytes) {
@@ -57,7 +58,7 @@ void add_buffers(const GemmProblem& p) {
   else
     add("b", p.b, p.type, p.batch, p.k, columns_of_b);
   add_bytes("ends", p.groups.ends, p.batch * int64_t(sizeof(int32_t)));
-  if (is_fp8(p.type)) add("scales", p.scales_a, p.m, p.k), add("scales", p.scales_b, p.k, p.n);
+  if (is_fp8(p.type)) add("scales", p.scales_a, 1, p.m, p.k), add("scales", p.scales_b, p.batch, p.k, p.n);
   add("c", p.c, p.out_type, p.batch, p.m, columns_of_b);
   add_bias(p.epilogue, p.out_type, p.m, p.n);
   add_result(p.out, p.out_type, matrices, p.m, p.n);
@@ -104,7 +105,7 @@ void add_buffers(const Dequantize& d) {
 
 void add_buffers(const WidenFp8& g) {
   add("codes", {g.codes, g.row_stride, 1, 0}, DType::bits8, 1, g.rows, g.cols);
-  add("scales", g.scales, g.rows, g.cols);
+  add("scales", g.scales, 1, g.rows, g.cols);
   add_result({g.out, g.out_row_stride, 1, 0}, g.type, 1, g.rows, g.cols);
 }
 

@@ -33,6 +33,9 @@ class [[gnu::visibility("hidden")]] Fp8Operand {  // as Tensor is
   Fp8 code() const { return code_; }
   // Matrix `batch` as it is: (rows, columns), one of its strides is 1.
   ConstMatrix matrix(int64_t batch) const;
+  // Between matrices of a batch, and between their scales.
+  int64_t matrix_stride() const { return matrix_.dim == 3 ? matrix_.stride(3) : 0; }
+  int64_t scales_stride() const { return scale_view_.dim == 3 ? scale_view_.stride(3) : 0; }
   // Matrix `batch`, without a result.
   WidenFp8 codes_of(int64_t batch, bool scaled) const;
   // The transposed matrix as a packed weight in the order of a CPU, if it has that order.

@@ -16,43 +16,11 @@
 #include "torch/layer.h"
 #include "torch/operand_copy.h"
 #include "torch/ops.h"
+#include "torch/part.h"
 #include "torch/scalar_types.h"
 
 namespace fastgemm::torch_ops {
 namespace {
-
-// A part of a tensor, as a tensor of its own: torch's product and copies of operands need one.
-template <size_t dims>
-class [[gnu::visibility("hidden")]] Part {  // as Tensor is
- public:
-  using Extents = std::array<int64_t, dims>;
-
-  // Without a tensor, the part is empty, too.
-  Part(const TensorRef& whole, int64_t offset, const Extents& sizes, const Extents& strides)
-      : sizes_(sizes), strides_(strides) {
-    if (!whole) return;
-    AtenTensorHandle handle;
-    check(aoti_torch__reinterpret_tensor(whole.tensor, int64_t(dims), sizes_.data(), strides_.data(), offset,
-                                         &handle),
-          "_reinterpret_tensor");
-    tensor_.emplace(handle);
-    ref_ = {handle, whole.view};
-    View& v = ref_.view;
-    v.dim = int64_t(dims), v.sizes = sizes_.data(), v.strides = strides_.data();
-    check(aoti_torch_get_data_ptr(handle, &v.data), "get_data_ptr");
-  }
-  Part(const Part&) = delete;
-  const TensorRef& ref() const { return ref_; }
-
- private:
-  Extents sizes_, strides_;
-  std::optional<Tensor> tensor_;
-  TensorRef ref_;
-};
-
-Part<2> matrix_in(const TensorRef& whole, int64_t offset, int64_t rows, int64_t cols) {
-  return {whole, offset, {rows, cols}, {whole.view.stride(2), whole.view.stride(1)}};
-}
 
 // The numbers of a bias for one group, from a column on.
 Part<1> bias_of(const TensorRef& bias, int64_t group, int64_t column, int64_t cols) {
@@ -110,17 +78,9 @@ int64_t grouped_size(const GroupedCall& call) {
 }
 
 std::vector<Range> ranges_of(const GroupedCall& call) {
-  const auto* ends = static_cast<const int32_t*>(call.offs.view.data);
-  const int64_t size = grouped_size(call);
   std::vector<Range> ranges;
-  int64_t begin = 0;
-  for (int64_t i = 0; i < call.groups; begin = ends[i++]) {
-    if (ends[i] < begin || ends[i] > size)
-      bad_value("offs must not be negative, not descend and not exceed " + std::to_string(size) + "; offs[" +
-                std::to_string(i) + "] is " + std::to_string(ends[i]) +
-                (i > 0 ? " after " + std::to_string(begin) : ""));
-    ranges.push_back({begin, ends[i]});
-  }
+  for (int64_t i = 0, begin = 0; i < call.groups; begin = ranges[size_t(i++)].end)
+    ranges.push_back({begin, end_of_group(call.offs.view, i, begin, grouped_size(call))});
   return ranges;
 }
 
@@ -291,6 +251,15 @@ struct Arguments {
 };
 
 }  // namespace
+
+int64_t end_of_group(const View& offs, int64_t index, int64_t begin, int64_t size) {
+  const int64_t end = static_cast<const int32_t*>(offs.data)[index];
+  if (end < begin || end > size)
+    bad_value("offs must not be negative, not descend and not exceed " + std::to_string(size) + "; offs[" +
+              std::to_string(index) + "] is " + std::to_string(end) +
+              (index > 0 ? " after " + std::to_string(begin) : ""));
+  return end;
+}
 
 AtenTensorHandle multiply_groups(GroupedCall call, const std::optional<int32_t>& out_dtype,
                                  int64_t alignment) {

@@ -28,6 +28,9 @@
   "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, Tensor? residual=None, *, " \
   "int block_m, int block_k_of_a, int block_k_of_b, int block_n, str? activation=None, "               \
   "int? level=None, str? impl=None, ScalarType? out_dtype=None"
+#define SCALED_GROUPED_ARGUMENTS                                                                         \
+  "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor offs, *, int block_m, int block_k_of_a, " \
+  "int block_k_of_b, int block_n, int? level=None, str? impl=None, ScalarType? out_dtype=None"
 #define TRANSPOSE_ARGUMENTS "(Tensor a, *, int? level=None, str? impl=None"
 #define ADD_ARGUMENTS "Tensor b, *, float alpha=1.0, int? level=None, str? impl=None"
 
@@ -44,6 +47,7 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
   m.def("_grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
   m.def("scaled_mm" SCALED_ARGUMENTS ") -> Tensor");
+  m.def("scaled_grouped_mm" SCALED_GROUPED_ARGUMENTS ") -> Tensor");
   m.def(
       "quantize_fp8(Tensor x, Tensor? scale=None, *, int block_rows, int block_cols, ScalarType? dtype=None, "
       "bool e8m0=False) -> (Tensor, Tensor)");
@@ -79,6 +83,7 @@ void implement(Library& m) {
   m.impl("grouped_mm", &boxed<grouped_mm>);
   m.impl("_grouped_mm", &boxed<grouped_mm>);
   m.impl("scaled_mm", &boxed<scaled_mm>);
+  m.impl("scaled_grouped_mm", &boxed<scaled_grouped_mm>);
   m.impl("quantize_fp8", &boxed<quantize_fp8>);
   m.impl("transpose", &boxed<transpose>);
   m.impl("_transpose", &boxed<transpose>);

@@ -13,6 +13,7 @@ void quantized_linear(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void dequantize(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void grouped_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void scaled_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
+void scaled_grouped_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void quantize_fp8(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void transpose(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void transpose_out(StableIValue* stack, uint64_t inputs, uint64_t outputs);

@@ -38,7 +38,7 @@ from ._tracing.fake_quantized import register as _register_fake_of_quantized_lay
 from ._tracing.flops import register as _register_flop_formulas
 from ._tracing.functorch import register as _register_transforms
 from .distributed import register_on_import as _register_sharding_rules
-from .fp8 import quantize_fp8, scaled_mm
+from .fp8 import quantize_fp8, scaled_grouped_mm, scaled_mm
 from .ops import add, add_, gemm, matmul, transpose
 from .quantized import QuantizedWeight, quantize_weight
 from .table import KernelInfo, build_info, kernels
@@ -74,6 +74,7 @@ __all__ = [
     "patch",
     "quantize_fp8",
     "quantize_weight",
+    "scaled_grouped_mm",
     "scaled_mm",
     "simulate",
     "transpose",

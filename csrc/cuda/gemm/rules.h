@@ -111,6 +111,32 @@ inline const char* beyond_scaled_wgmma(const GemmProblem& p) {
   return beyond_coordinates(p);
 }
 
+// scaled_skinny: few rows, and groups of 128 along k.
+inline constexpr int kMostSkinnyRows = 1024;
+inline const char* beyond_scaled_skinny(const GemmProblem& p) {
+  if (by_rows(p).m > kMostSkinnyRows) return "C has more than 1024 rows";
+  if (p.k < 256) return "k is less than 256";
+  const BlockScales &a = by_rows(p).scales_a, b = by_rows(p).scales_b.transposed();
+  const bool of_lines = a.block_cols >= p.k && b.block_cols >= p.k;
+  const bool of_blocks = b.type == ScaleType::f32 && b.block_rows >= std::min<int64_t>(by_rows(p).n, 128);
+  if (!of_lines && !of_blocks)
+    return "scales differ along k, and those of b are not of blocks of 128 columns";
+  if (std::min(a.block_cols, b.block_cols) < 128)
+    return "blocks that share a scale are shorter than 128 along k";
+  return beyond_scaled_wgmma(p);
+}
+
+// grouped_scaled_wgmma: scales of rows of a and of columns of b.
+inline const char* beyond_grouped_scaled_wgmma(const GemmProblem& p) {
+  if (p.out_type != DType::bf16 && p.out_type != DType::f32) return "its results are bfloat16 or float32";
+  const auto of_lines = [&](const BlockScales& s, int64_t lines) {
+    return s.type == ScaleType::f32 && s.block_cols >= p.k && (s.block_rows == 1 || s.block_rows >= lines);
+  };
+  if (!of_lines(p.scales_a, p.m) || !of_lines(p.scales_b.transposed(), p.n))
+    return "its scales are float32, each of a row of a or of a column of b";
+  return p.beta != 0 ? "it adds nothing to a product" : beyond_grouped_wgmma(p);
+}
+
 inline const char* beyond_grouped_mma(const GemmProblem& p) {
   if (p.out.col_stride != 1 && p.n != 1) return "it writes C row by row";
   if (p.groups.by == GroupedBy::k && p.type != DType::f16 && p.type != DType::bf16)

@@ -22,7 +22,7 @@ function(fastgemm_add_override torch_dir)
     return()
   endif()
   set(sources at_once.cpp eager.cpp flags.cpp gradients.cpp grouped.cpp interrupt.cpp layer.cpp modes.cpp module.cpp overrides.cpp
-              route.cpp scaled.cpp scales.cpp scope.cpp)
+              route.cpp scaled.cpp scaled_groups.cpp scales.cpp scope.cpp)
   list(TRANSFORM sources PREPEND csrc/torch/override/)
   add_library(${name} SHARED ${sources})
   string(REPLACE "_" "." version ${version})

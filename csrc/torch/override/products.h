@@ -53,6 +53,8 @@ inline constexpr struct {
     {"aten::_scaled_mm", "out"},
     {"aten::_scaled_mm_v2", ""},
     {"aten::_scaled_mm_v2", "out"},
+    {"aten::_scaled_grouped_mm", ""},
+    {"aten::_scaled_grouped_mm_v2", ""},
 };
 
 }  // namespace fastgemm::override

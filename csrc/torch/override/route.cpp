@@ -14,6 +14,7 @@
 #include "torch/override/kinds.h"
 #include "torch/override/operands.h"
 #include "torch/override/scaled.h"
+#include "torch/override/scaled_groups.h"
 #include "torch/override/scope.h"
 
 namespace fastgemm::override {
@@ -107,6 +108,7 @@ std::optional<Precision> precision_for(const at::Tensor& a, const PatchFrame& fr
 }
 
 std::optional<std::string> why_passed_on(const Product& op, Arguments arguments, bool extends) {
+  if (op.is_grouped() && op.is_scaled()) return why_scaled_groups_passed_on(op, arguments, extends);
   if (op.is_grouped()) return why_groups_passed_on(op, arguments, extends);
   if (op.is_scaled()) return why_scaled_passed_on(op, arguments, extends);
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
@@ -131,6 +133,7 @@ std::optional<at::Tensor> compute(const Product& op, Arguments arguments, const 
                                   std::string& reason) {
   try {
     const Computing computing;
+    if (op.is_grouped() && op.is_scaled()) return compute_scaled_groups(op, arguments, frame);
     if (op.is_grouped()) return compute_groups(op, arguments, frame);
     if (op.is_scaled()) return compute_scaled(op, arguments, frame);
     std::array<at::Tensor, 2> scaled;

@@ -108,11 +108,11 @@ def scaled_mm(
         given |= {"recipe_a": recipe_a, "recipe_b": recipe_b, "out_scale": out_scale, "level": level}
         given |= {"kernel": kernel, "precision": precision, "invariant": invariant or None}
         return overridden(scaled_mm, (*tensors, scale), a, b, scale_a, scale_b, **given)
-    _check(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
+    check_codes("scaled_mm", a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     for name, x in (("bias", bias), ("residual", residual), ("out", out)):
         if x is not None and not isinstance(x, Tensor):
             raise TypeError(f"fastgemm.scaled_mm: {name} must be a torch.Tensor, got {type(x).__name__}")
-    _refuse_gradient(*tensors, scale)
+    refuse_gradient("scaled_mm", *tensors, scale)
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(
             f"fastgemm.scaled_mm: unknown activation {activation!r}; accepted: "
@@ -146,27 +146,27 @@ def scaled_mm(
     return out.copy_(result)
 
 
-def _check(**tensors: Any) -> None:
+def check_codes(function: str, **tensors: Any) -> None:
     for name, x in tensors.items():
         if not isinstance(x, Tensor):
-            raise TypeError(f"fastgemm.scaled_mm: {name} must be a torch.Tensor, got {type(x).__name__}")
+            raise TypeError(f"fastgemm.{function}: {name} must be a torch.Tensor, got {type(x).__name__}")
     for name in ("a", "b"):
         x = tensors[name]
         if x.dtype not in CODES:
             raise TypeError(
-                f"fastgemm.scaled_mm: {name} has dtype {x.dtype}; accepted: torch.float8_e4m3fn and "
+                f"fastgemm.{function}: {name} has dtype {x.dtype}; accepted: torch.float8_e4m3fn and "
                 f"torch.float8_e5m2"
             )
         if x.dim() < 2:
             raise ValueError(
-                f"fastgemm.scaled_mm: {name} must have at least 2 dimensions, got shape {tuple(x.shape)}"
+                f"fastgemm.{function}: {name} must have at least 2 dimensions, got shape {tuple(x.shape)}"
             )
 
 
-def _refuse_gradient(*tensors: Tensor | None) -> None:
+def refuse_gradient(function: str, *tensors: Tensor | None) -> None:
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         raise RuntimeError(
-            "fastgemm.scaled_mm has no gradient, as torch's op; call it under torch.no_grad(), or in an "
+            f"fastgemm.{function} has no gradient, as torch's op; call it under torch.no_grad(), or in an "
             "autograd.Function of your own"
         )
 

@@ -64,6 +64,46 @@ def scaled_mm(
     return result
 
 
+def scaled_grouped_mm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    offs: Tensor,
+    *,
+    block_m: int,
+    block_k_of_a: int,
+    block_k_of_b: int,
+    block_n: int,
+    level: int | None = None,
+    impl: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    _check_tensors(a, b, scale_a, scale_b, offs)
+    _check_devices(a, b, scale_a, scale_b, offs)
+    _require(
+        a.dim() == 2 and b.dim() == 3,
+        lambda: (
+            f"a must be a matrix and b have one for each group, got {tuple(a.shape)} and {tuple(b.shape)}"
+        ),
+    )
+    _require(a.shape[-1] == b.shape[-2], lambda: f"inner sizes differ: {tuple(a.shape)}, {tuple(b.shape)}")
+    _require(
+        offs.dim() == 1 and offs.dtype == torch.int32 and offs.shape[0] == b.shape[0],
+        lambda: (
+            f"offs must be int32, one for each matrix of b, got {offs.dtype} of shape {tuple(offs.shape)}"
+        ),
+    )
+    _require(block_m <= 1, lambda: "scales of a belong to single rows or to all of it")
+    _check_operand("a", a, scale_a, (block_m, block_k_of_a))
+    _check_operand("b", b, scale_b, (block_k_of_b, block_n))
+    out_dtype = out_dtype or torch.bfloat16
+    _require(out_dtype in WIDE, lambda: f"out_dtype={out_dtype} is no type of the op's results")
+    if level is not None or impl is not None:
+        _check_choice(a, (block_m, block_k_of_a), (block_n, block_k_of_b), out_dtype, level, impl)
+    return a.new_empty((a.shape[0], b.shape[-1]), dtype=out_dtype)
+
+
 def _check_choice(
     a: Tensor,
     of_a: tuple[int, int],
@@ -131,4 +171,5 @@ def quantize_fp8(
 
 def register() -> None:
     _register("scaled_mm", scaled_mm)
+    _register("scaled_grouped_mm", scaled_grouped_mm)
     _register("quantize_fp8", quantize_fp8)

@@ -57,7 +57,8 @@ def _register() -> None:
         register_flop_formula([torch.ops.fastgemm.linear, torch.ops.fastgemm._fused_linear])(_layer)
         quantized = [torch.ops.fastgemm.quantized_linear, torch.ops.fastgemm._quantized_linear]
         register_flop_formula(quantized)(_quantized_layer)
-        register_flop_formula([torch.ops.fastgemm.grouped_mm, torch.ops.fastgemm._grouped_mm])(_grouped)
+        grouped = ("grouped_mm", "_grouped_mm", "scaled_grouped_mm")
+        register_flop_formula([getattr(torch.ops.fastgemm, name) for name in grouped])(_grouped)
     except (ImportError, TypeError, ValueError, RuntimeError) as error:
         message = f"fastgemm: its products are not counted by torch {torch.__version__}: {error!r}"
         warnings.warn(message, stacklevel=2)

@@ -50,15 +50,6 @@ __device__ __forceinline__ void add_bias(float (&sum)[R], const GroupArguments<T
   for (int i = 0; i < R; ++i) sum[i] += bias[i % 4 / 2];
 }
 
-// Sets the rows of C beyond the last group to zero. The first THREADS threads of each block call it.
-template <class Out, int THREADS, class T>
-__device__ __forceinline__ void clear_rest(void* out, const GroupArguments<T>& g) {
-  const GroupRange rest = group_or_rest(g.ends, g.groups, g.groups, g.size);
-  for (int row = rest.begin + int(blockIdx.x); row < rest.end; row += int(gridDim.x))
-    for (int column = int(threadIdx.x); column < g.rows.n; column += THREADS)
-      static_cast<Out*>(out)[row * g.rows.row_stride + column] = round_to<Out>(0.0f);
-}
-
 template <class Schedule, Major x_major, Major y_major, class T = typename Schedule::Element>
 __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
     gemm_grouped_wgmma_kernel(const __grid_constant__ Maps maps, const __grid_constant__ GroupArguments<T> g,
@@ -128,17 +119,6 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
 #endif
 }
 
-// The map of the result: that of all groups' rows, or of a matrix for each group.
-template <class T>
-TensorMap map_of_result(const Gemm<T>& g, bool by_rows, int groups) {
-  const Boxes result{g.result.out, g.result.row_stride, g.result.batch_stride};
-  if (!by_rows) return result.map(g, groups, false);
-  const int bytes = g.result.out_bytes();
-  const Swizzle width = box_swizzle(true, bytes);
-  return ragged_map({result.data, bytes, g.n, g.m, 1, result.row_stride * bytes,
-                     g.m * result.row_stride * bytes, int(width) / bytes, kBoxBytes / int(width), width});
-}
-
 template <class T>
 TensorMap ragged_operand(const BoxOperand<T>& o) {
   return begun_map({o.data, int(sizeof(T)), o.side, o.k, 1, o.row_stride * int64_t{sizeof(T)},
@@ -176,18 +156,6 @@ void launch_groups(const Maps& maps, GroupArguments<T> arguments, const Gemm<T>&
 }
 
 template <class T>
-GroupArguments<T> arguments_of(const GemmProblem& p, const Gemm<T>& g, bool in_boxes) {
-  const Result<T>& r = g.result;
-  GroupArguments<T> a{};
-  a.alpha = r.alpha, a.out_bytes = r.out_bytes();
-  a.rows = {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)};
-  a.ends = p.groups.ends, a.groups = int(p.batch);
-  a.size = int(p.groups.by == GroupedBy::m ? g.m : g.k);
-  if (p.beta != 0) a.bias = r.c, a.bias_stride = r.c_col_stride, a.bias_group_stride = r.c_batch_stride;
-  return a;
-}
-
-template <class T>
 void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context) {
   RowCopies copies;
   const int groups = int(p.batch);
@@ -196,7 +164,7 @@ void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context)
   const BoxOperand<T> x = box_operand(side_x, groups, std::min(g.n, g.k), false, copies, context);
   const BoxOperand<T> y = along(Major::k, side_a(g, 1), copies, context);
   const bool in_boxes = Boxes{g.result.out, g.result.row_stride, 0}.writable(g, 1);
-  GroupArguments<T> arguments = arguments_of(p, g, in_boxes);
+  GroupArguments<T> arguments = group_arguments(p, g, in_boxes);
   const int wide = plans::group_columns(g.m, groups), columns = p.gated ? std::min(wide, 128) : wide;
   arguments.schedule.tiles_m = int(ceil_div(g.n, 128));
   arguments.schedule.stages = plans::specialized_stages(g.k, int(sizeof(T)));
@@ -205,7 +173,7 @@ void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context)
   const int blocks = plans::specialized_blocks(most, arguments.schedule.stages / kChunk, multiprocessors());
   Maps maps{};
   maps.x = x.map(p.gated ? 64 : 128), maps.y = y.map(kRowsOfBox), maps.batch_x = x.batch_stride != 0;
-  maps.out = in_boxes ? map_of_result(g, true, groups) : maps.y;
+  maps.out = in_boxes ? map_of_group_rows(g) : maps.y;
   const auto run = [&]<int N, bool gated = false>() {
     using Schedule = RowGroups<GroupShape<N, GroupTiles, gated>, T>;
     if (x.major == Major::k)
@@ -224,8 +192,9 @@ void launch_k_groups(const GemmProblem& p, const Gemm<T>& g, Context& context) {
   const int groups = int(p.batch);
   const BoxOperand<T> x = along(Major::mn, side_a(g, 1), copies, context);
   const BoxOperand<T> y = along(Major::mn, side_b(g, 1), copies, context);
-  const bool in_boxes = Boxes{g.result.out, g.result.row_stride, g.result.batch_stride}.writable(g, groups);
-  GroupArguments<T> arguments = arguments_of(p, g, in_boxes);
+  const Boxes result{g.result.out, g.result.row_stride, g.result.batch_stride};
+  const bool in_boxes = result.writable(g, groups);
+  GroupArguments<T> arguments = group_arguments(p, g, in_boxes);
   arguments.sharing = plans::kUnshared;
   auto& schedule = arguments.schedule;
   schedule.tiles_m = int(ceil_div(g.m, 128)), schedule.tiles_n = int(ceil_div(g.n, 256));
@@ -233,7 +202,7 @@ void launch_k_groups(const GemmProblem& p, const Gemm<T>& g, Context& context) {
   const int blocks = plans::specialized_blocks(tiles, 1, multiprocessors());
   Maps maps{};
   maps.x = ragged_operand(x), maps.y = ragged_operand(y);
-  maps.out = in_boxes ? map_of_result(g, false, groups) : maps.y;
+  maps.out = in_boxes ? result.map(g, groups, false) : maps.y;
   launch_groups<KGroups<GroupShape<256, NoTail>, T>, Major::mn, Major::mn>(maps, arguments, g, blocks, copies,
                                                                            context);
 }

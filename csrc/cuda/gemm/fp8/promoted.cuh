@@ -28,7 +28,8 @@ struct PromotedSource {
   using Scales = ScaleBoxes<scaling, ROWS, COLUMNS, GROUP>;
   static constexpr int kCodes = X::kBytes + Y::kBytes;
 
-  // As StageProducer (parts/main_loop.cuh); the stages also have scales.
+  // As StageProducer (parts/main_loop.cuh); the stages also have scales. With S::kReadsXOnce, L2 evicts X
+  // first.
   template <class S>
   class Producer {
    public:
@@ -41,7 +42,7 @@ struct PromotedSource {
       for (int step = begin; step < end; ++step)
         ring_.fill(at_, elected, kCodes + Scales::kBytes, [&](int stage, Barrier* full) {
           unsigned char* const to = stages_ + stage * S::kStageBytes;
-          X::load(to, &maps_.x, full, from.x, step * X::kK, 0);
+          X::template load<S::kReadsXOnce>(to, &maps_.x, full, from.x, step * X::kK, 0);
           Y::load(to + X::kBytes, &maps_.y, full, from.y, step * Y::kK, 0);
           if constexpr (scaling != Scaling::sums)
             Scales::load(to + kCodes, scales_, full, from.x, from.y, step);
@@ -80,10 +81,14 @@ struct PromotedSource {
     // Begins the next product: that of a group of k. Nothing else may access `product` until complete().
     template <int half>
     __device__ __forceinline__ void issue(float (&product)[kSums]) {
+      issue<half>(product, at);
+    }
+    template <int half>
+    __device__ __forceinline__ void issue(float (&product)[kSums], const RingPosition<S::kStages>& from) {
       // The shuffle tells the compiler that all lanes agree, so that descriptors are made in uniform
       // registers.
-      const int stage = __shfl_sync(0xffffffffu, at.stage, 0), bytes = stage * S::kStageBytes;
-      if (half == 0 && step_ == 0) wait_phase(&ring_.full[stage], at.phase);
+      const int stage = __shfl_sync(0xffffffffu, from.stage, 0), bytes = stage * S::kStageBytes;
+      if (half == 0 && step_ == 0) wait_phase(&ring_.full[stage], from.phase);
       wgmma_fence(product);
       FASTGEMM_UNROLL
       for (int i = 0; i < kSteps; ++i)
@@ -91,18 +96,20 @@ struct PromotedSource {
                  y_.at(bytes + half * S::kWidth * 128 + Y::step(step_ + i)), i > 0);
       wgmma_commit();
     }
-    // Waits for the product and adds it to its half of the sums.
-    template <int half, int R>
+    // Waits for the product and adds it to its half of the sums. `is_last`: no other half follows. `later`
+    // products that began after it may still be computed.
+    template <int half, bool is_last = half == kHalves - 1, int later = 0, int R>
     __device__ __forceinline__ void complete(float (&sum)[R], float (&product)[kSums]) {
       const int stage = __shfl_sync(0xffffffffu, at.stage, 0), group = step_ / kSteps;
       const auto* const boxes = reinterpret_cast<const float*>(stages_ + stage * S::kStageBytes + kCodes);
       const GroupScales<scaling, kHalves == 2> scales(
-          boxes + group * ROWS, boxes + Scales::kX / 4 + group * COLUMNS + half * S::kWidth, row_);
-      wgmma_wait<0>(product);
-      const bool ends_stage = half == kHalves - 1 && step_ + kSteps == X::kSteps;
+          boxes + group * ROWS, boxes + Scales::kX / 4 + group * COLUMNS + half * S::kWidth, row_,
+          of_block());
+      wgmma_wait<later>(product);
+      const bool ends_stage = is_last && step_ + kSteps == X::kSteps;
       const int done = at.stage;
       if (ends_stage) at.advance();
-      if (half == kHalves - 1 && kSteps != X::kSteps) step_ = ends_stage ? 0 : step_ + kSteps;
+      if (is_last && kSteps != X::kSteps) step_ = ends_stage ? 0 : step_ + kSteps;
       if (!scales.kReadsLate && ends_stage) release(done);
       scales.add(reinterpret_cast<float(&)[kSums]>(sum[half * kSums]), product);
       if (scales.kReadsLate && ends_stage) release(done);
@@ -114,8 +121,37 @@ struct PromotedSource {
       complete<0>(sum, product);
       if constexpr (kHalves == 2) issue<1>(product), complete<1>(sum, product);
     }
+    // The next COUNT stages, whose products begin one after another before the first is added.
+    template <int COUNT, int R>
+    __device__ __forceinline__ void multiply_stages(float (&sum)[R], float (&product)[COUNT][kSums]) {
+      static_assert(kHalves == 1 && kProducts == 1);
+      RingPosition<S::kStages> ahead = at;
+      FASTGEMM_UNROLL
+      for (int i = 0; i < COUNT; ++i) issue<0>(product[i], ahead), ahead.advance();
+      complete_all(sum, product, std::make_integer_sequence<int, COUNT>());
+    }
+    // Scaling::blocks_by_columns: the scales of X from row `row` and stage `stage` on.
+    __device__ __forceinline__ void begin_blocks(const BlockLine& scales, int row, int stage) {
+      if constexpr (scaling == Scaling::blocks_by_columns) blocks_.begin(scales, row, stage);
+    }
+    // The first half alone of the next group.
+    template <int R>
+    __device__ __forceinline__ void multiply_half(float (&sum)[R], float (&product)[kSums]) {
+      issue<0>(product), complete<0, true>(sum, product);
+    }
 
    private:
+    template <int R, int COUNT, int... i>
+    __device__ __forceinline__ void complete_all(float (&sum)[R], float (&product)[COUNT][kSums],
+                                                 std::integer_sequence<int, i...>) {
+      (complete<0, true, COUNT - 1 - i>(sum, product[i]), ...);
+    }
+    __device__ __forceinline__ float of_block() {
+      if constexpr (scaling == Scaling::blocks_by_columns)
+        return blocks_.next();
+      else
+        return 1;
+    }
     // The stage may be filled again: its products are complete, and all lanes have read its scales.
     __device__ __forceinline__ void release(int stage) {
       if constexpr (scaling != Scaling::sums) __syncwarp();
@@ -128,6 +164,9 @@ struct PromotedSource {
     int row_;  // the thread's first row of X
     bool leader_;
     int step_ = 0;  // the first instruction of the next product in its stage
+    struct None {};
+    [[no_unique_address]] std::conditional_t<scaling == Scaling::blocks_by_columns, BlockLineScales, None>
+        blocks_;
   };
 };
 
@@ -154,20 +193,28 @@ struct BlockShare {
   }
 };
 
+// The parts of a block, for consume_promoted(): part(i, to) is part i, or false after the last one.
+struct SharedParts {
+  const BlockShare& share;
+  const ChunkSchedule<float>& plan;
+
+  __device__ __forceinline__ bool part(int i, Part& to) const { return share.part(plan.work, i, to); }
+  __device__ __forceinline__ int stages_of(const Part& part) const { return plan.stages_of(part); }
+};
+
 // Computes a block's parts of tiles. begin(part) is called before the first product of a part is added, and
 // finish(sum, part) with the sums of a part; with S::kIssuesAhead, the first product of the next part is
 // computed meanwhile:
 //
 //   tensor cores | ... | last product | first product | second product ...
 //   warpgroup          |   waits      | add | finish(sum)     | add
-template <class S, class Consumer, class Begin, class Finish>
-__device__ __forceinline__ void consume_promoted(Consumer& consumer, const auto& schedule,
-                                                 const BlockShare& share, Begin&& begin, Finish&& finish) {
-  const auto& plan = schedule.g.schedule;
+template <class S, class Consumer, class Parts, class Begin, class Finish>
+__device__ __forceinline__ void consume_promoted(Consumer& consumer, const Parts& parts, Begin&& begin,
+                                                 Finish&& finish) {
   float sum[S::kSums], product[Consumer::kSums];
   int i = 0;
   // Parts are computed anew where they are needed, because no registers are left to hold them.
-  const auto part = [&](int later, Part& to) { return share.part(plan.work, fresh(i) + later, to); };
+  const auto part = [&](int later, Part& to) { return parts.part(fresh(i) + later, to); };
   const auto finish_part = [&] {
     Part done;
     part(0, done);
@@ -181,9 +228,14 @@ __device__ __forceinline__ void consume_promoted(Consumer& consumer, const auto&
     FASTGEMM_UNROLL
     for (int j = 0; j < S::kSums; ++j) sum[j] = 0;
     if (S::kIssuesAhead) consumer.template multiply<true>(sum, product);
+    int left = parts.stages_of(next) * Consumer::kProducts - S::kIssuesAhead;
+    if constexpr (S::kSkipsHalves)
+      if (parts.takes_half(next)) {
+        FASTGEMM_NO_UNROLL
+        for (; left > 0; --left) consumer.multiply_half(sum, product);
+      }
     FASTGEMM_NO_UNROLL
-    for (int left = plan.stages_of(next) * Consumer::kProducts - S::kIssuesAhead; left > 0; --left)
-      consumer.template multiply<false>(sum, product);
+    for (; left > 0; --left) consumer.template multiply<false>(sum, product);
     if (!part(1, next)) break;
     if (S::kIssuesAhead) consumer.template issue<0>(product);
     finish_part();

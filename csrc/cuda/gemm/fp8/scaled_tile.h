@@ -1,6 +1,7 @@
 // The tiles of scaled_wgmma: how they are chosen.
 #pragma once
 
+#include "core/problem.h"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::plans {
@@ -12,7 +13,7 @@ struct ScaledTile {
 };
 
 // How scales multiply (fp8/stage_scales.cuh).
-enum class Scaling { sums, blocks, columns };
+enum class Scaling { sums, blocks, columns, blocks_by_columns };
 
 // What tiles cost, in cycles of an H200: a stage (128 of k) for each kind of scaling, and what a tile takes
 // before its first and after its last stage. The tensor cores need 1024, 768, 512 and 384 cycles for a stage.
@@ -36,8 +37,36 @@ struct ScaledTiles {
   bool may_turn;
 };
 
+// Whether 32 of k share a scale. Products of so few leave no registers for tiles of 128 columns.
+inline bool has_short_groups(const GemmProblem& p) {
+  const int64_t of_a = p.scales_a.block_cols, of_b = p.scales_b.block_rows;
+  return (of_a < p.k && of_a < 128) || (of_b < p.k && of_b < 128);
+}
+// How a product, or its transpose, is scaled. Products of codes other than e4m3 have few kernels: no tiles of
+// 256 rows or 64 columns, none of C^T, and none for scales of blocks. So they are slower.
+inline Scaling scaling_of(const GemmProblem& p, bool turned) {
+  if (has_short_groups(p)) return Scaling::columns;
+  if (p.scales_a.block_cols >= p.k && p.scales_b.block_rows >= p.k) return Scaling::sums;
+  const int64_t lines = turned ? p.scales_a.block_rows : p.scales_b.block_cols;
+  const bool by_block = p.type == DType::e4m3 && lines >= std::min<int64_t>(turned ? p.m : p.n, 128);
+  return by_block ? Scaling::blocks : Scaling::columns;
+}
+// `stores_boxes`: the TMA can store the result.
+inline ScaledTiles scaled_tiles(const GemmProblem& p, bool stores_boxes) {
+  const bool plain = p.type == DType::e4m3, is_short = has_short_groups(p);
+  return {{scaling_of(p, false), scaling_of(p, true)},
+          plain && stores_boxes && !is_short ? 256 : 192,
+          is_short ? 64 : 128,
+          plain};
+}
+
+struct ScaledPlan {
+  ScaledTile tile;
+  double cycles;
+};
+
 // The tiles with which the busiest block is predicted to finish first.
-inline ScaledTile scaled_tile(int64_t m, int64_t n, int64_t k, const ScaledTiles& tiles, int64_t processors) {
+inline ScaledPlan plan_scaled(int64_t m, int64_t n, int64_t k, const ScaledTiles& tiles, int64_t processors) {
   ScaledTile best{};
   double least = 0;
   const int64_t stages = specialized_stages(k, 1), chunks = stages / kChunk;
@@ -58,7 +87,7 @@ inline ScaledTile scaled_tile(int64_t m, int64_t n, int64_t k, const ScaledTiles
       if (best.rows == 0 || time < least) best = {turned == 1, cost.rows, cost.columns}, least = time;
     }
   }
-  return best;
+  return {best, least};
 }
 
 }  // namespace fastgemm::plans

@@ -9,47 +9,13 @@
 //   - tiles may be those of C^T: for few rows of C, the large operand has the rows of wgmma.
 #include <stdexcept>
 
-#include "cuda/gemm/fp8/promoted.cuh"
-#include "cuda/gemm/fp8/scaled_tile.h"
-#include "cuda/gemm/fp8/spread_scales.cuh"
-#include "cuda/gemm/parts/sources/wgmma_operand.cuh"
+#include "cuda/gemm/fp8/scaled_shape.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// What a block keeps in shared memory beside stages and boxes.
-template <int M, int N, Scaling scaling>
-struct ScaledTail {
-  BlockShare share;
-};
-template <int M, int N>
-struct ScaledTail<M, N, Scaling::sums> {
-  BlockShare share;
-  LineScales<N> scales[M / 64][2];  // of each warpgroup
-};
-// Tiles (M, N), whose stages are multiplied WIDTH columns at a time.
-template <int M, int N, int WIDTH, Scaling SCALING, int GROUP>
-struct ScaledShape
-    : RoomShape<N, (M + N) * 128 + ScaleBoxes<SCALING, M, N, GROUP>::kRoom, ScaledTail<M, N, SCALING>, M> {
-  static constexpr Scaling kScaling = SCALING;
-  static constexpr int kGroup = GROUP, kWidth = WIDTH;
-  static constexpr bool kAddsC = false;
-  // With four warpgroups that multiply, no registers are left for threads that store rows by themselves, or
-  // for a product during the epilogue.
-  static constexpr bool kOnlyBoxes = M == 256, kIssuesAhead = !kOnlyBoxes;
-  static constexpr int kConsumerRegisters = kOnlyBoxes ? 112 : N == 128 ? 152 : 136;
-  static constexpr int kProducerRegisters = kOnlyBoxes ? 32 : N == 128 ? 56 : 104;
-  static_assert(M / 64 * kConsumerRegisters + kProducerRegisters <= (kOnlyBoxes ? 480 : 512));
-};
-
-// Products of other codes have fewer kernels: no tiles of 256 rows or 64 columns, and none for scales of
-// blocks. So they are slower.
-using Plain = Fp8Pair<E4M3, E4M3>;
 template <class E>
 inline constexpr bool kIsPlain = std::is_same_v<E, Plain>;
-
-// The result's numbers; float32 is its wide type.
-using Out16 = BFloat16;
 
 // What a consumer warp does: multiplies, and stores the tiles that its block finishes.
 template <class S, class Source, class Out, bool turned>
@@ -63,13 +29,14 @@ __device__ __forceinline__ void multiply_tiles(typename S::Shared& shared, const
                        !S::kOnlyBoxes && schedule.g.rows.data ? nullptr : &maps.out);
   HeldBoxes<Box<Out, InOrder, turned>, S::kSums, decltype(place_of), BoxStore, 0> boxes(store, place_of);
   typename Source::template Consumer<S> consumer(shared, warp);
+  const SharedParts parts{shared.tail.share, schedule.g.schedule};
   if constexpr (S::kScaling == Scaling::sums) {
     LineScalesCopy<S::kN> copy(shared.tail.scales);
     consume_promoted<S>(
-        consumer, schedule, shared.tail.share,
+        consumer, parts,
         [&](const Part& part) {
           const auto place = schedule.place(part);
-          copy.begin(scales, place.row + 64 * (warp_index() / 4), place.column);
+          copy.begin(scales.x, scales.y, place.row + 64 * (warp_index() / 4), place.column);
         },
         [&](auto& sum, const Part& part) {
           const bool finishes = schedule.finishes(sum, part, warp_index() / 4);
@@ -78,7 +45,7 @@ __device__ __forceinline__ void multiply_tiles(typename S::Shared& shared, const
         });
   } else {
     consume_promoted<S>(
-        consumer, schedule, shared.tail.share, [](const Part&) {},
+        consumer, parts, [](const Part&) {},
         [&](auto& sum, const Part& part) {
           if (schedule.finishes(sum, part, warp / 4)) boxes.take(sum, part.tile, [](float x) { return x; });
         });
@@ -125,27 +92,6 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-// Whether 32 of k share a scale. Products of so few leave no registers for tiles of 128 columns.
-bool has_short_groups(const GemmProblem& p) {
-  const int64_t of_a = p.scales_a.block_cols, of_b = p.scales_b.block_rows;
-  return (of_a < p.k && of_a < 128) || (of_b < p.k && of_b < 128);
-}
-
-// Scales of whole lines; a copy unless they are float32 numbers, one for each line or for all.
-LineScale line_scale(const BlockScales& s, int64_t lines, int64_t k, Context& context) {
-  if (s.type == ScaleType::f32 && (s.block_rows == 1 || s.block_rows >= lines))
-    return {static_cast<const float*>(s.data), s.block_rows >= lines ? 0 : s.row_stride, int(lines)};
-  return {spread_scales(s, lines, k, int(k), context).data, 1, int(lines)};
-}
-// The map of boxes (groups of a stage, side of a tile).
-TensorMap map_of_scales(const BlockScales& s, int64_t lines, int64_t k, int group, int side,
-                        Context& context) {
-  const SpreadScales spread = spread_scales(s, lines, k, group, context);
-  const int64_t groups = ceil_div(k, int64_t{group});
-  return make_tensor_map({spread.data, 4, lines, groups, 1, spread.pitch * 4, groups * spread.pitch * 4, side,
-                          128 / group, Swizzle::none});
-}
-
 // The product. A single row has any stride, so it has one that the TMA takes.
 Gemm<Out16> with_row_stride(const GemmProblem& p) {
   Gemm<Out16> g = gemm_of<Out16>(p);
@@ -174,14 +120,8 @@ struct ScaledOperands {
 template <class E, class S, bool turned>
 void launch_tiles(const GemmProblem& p, Context& context) {
   const ScaledOperands o(p, turned);
-  OperandScales scales{};
-  if constexpr (S::kScaling == Scaling::sums) {
-    scales.x = line_scale(o.scales_x, o.x.side, p.k, context);
-    scales.y = line_scale(o.scales_y, o.y.side, p.k, context);
-  } else {
-    scales.box_x = map_of_scales(o.scales_x, o.x.side, p.k, S::kGroup, S::kM, context);
-    scales.box_y = map_of_scales(o.scales_y, o.y.side, p.k, S::kGroup, S::kN, context);
-  }
+  const OperandScales scales =
+      operand_scales<S>({o.scales_x, o.x.side}, {o.scales_y, o.y.side}, p.k, context);
   RowCopies copies;
   const int64_t extents = std::min({p.m, p.n, p.k});
   const BoxOperand<int8_t> x = box_operand(o.x, 1, extents, false, copies, context);
@@ -209,17 +149,6 @@ void launch_tiles(const GemmProblem& p, Context& context) {
       maps, arguments, scales);
 }
 
-// How a product, or its transpose, is scaled. Products of codes other than e4m3 have few kernels.
-template <class E>
-Scaling scaling_of(const GemmProblem& p, bool turned) {
-  if (has_short_groups(p)) return Scaling::columns;
-  const auto whole = [&](int64_t group) { return group >= p.k; };
-  if (whole(p.scales_a.block_cols) && whole(p.scales_b.block_rows)) return Scaling::sums;
-  const int64_t lines = turned ? p.scales_a.block_rows : p.scales_b.block_cols;
-  const bool by_block = kIsPlain<E> && lines >= std::min<int64_t>(turned ? p.m : p.n, 128);
-  return by_block ? Scaling::blocks : Scaling::columns;
-}
-
 template <class E, bool turned>
 void launch_codes(const GemmProblem& p, const plans::ScaledTile& tile, Context& context) {
   const auto run = [&]<int M, int N, int WIDTH, Scaling scaling, int GROUP = 128>() {
@@ -234,8 +163,8 @@ void launch_codes(const GemmProblem& p, const plans::ScaledTile& tile, Context& 
       if (tile.columns == 64) return run.template operator()<192, 64, 64, scaling>();
     run.template operator()<192, 128, 128, scaling>();
   };
-  if (has_short_groups(p)) return run.template operator()<192, 64, 64, Scaling::columns, 32>();
-  const Scaling scaling = scaling_of<E>(p, turned);
+  if (plans::has_short_groups(p)) return run.template operator()<192, 64, 64, Scaling::columns, 32>();
+  const Scaling scaling = plans::scaling_of(p, turned);
   if (scaling == Scaling::sums) return run_rows.template operator()<Scaling::sums>();
   if constexpr (kIsPlain<E>)
     if (scaling == Scaling::blocks) return run_rows.template operator()<Scaling::blocks>();
@@ -244,11 +173,8 @@ void launch_codes(const GemmProblem& p, const plans::ScaledTile& tile, Context& 
 
 template <class E>
 void launch_pair(const GemmProblem& p, Context& context) {
-  const plans::ScaledTiles tiles{{scaling_of<E>(p, false), scaling_of<E>(p, true)},
-                                 kIsPlain<E> && stores_boxes(p) && !has_short_groups(p) ? 256 : 192,
-                                 has_short_groups(p) ? 64 : 128,
-                                 kIsPlain<E>};
-  const plans::ScaledTile tile = plans::scaled_tile(p.m, p.n, p.k, tiles, multiprocessors());
+  const plans::ScaledTiles tiles = plans::scaled_tiles(p, stores_boxes(p));
+  const plans::ScaledTile tile = plans::plan_scaled(p.m, p.n, p.k, tiles, multiprocessors()).tile;
   if constexpr (kIsPlain<E>)
     if (tile.turned) return launch_codes<E, true>(p, tile, context);
   launch_codes<E, false>(p, tile, context);

@@ -20,7 +20,8 @@ struct SpreadArguments {
   int groups, group;
 };
 
-__global__ void __launch_bounds__(256) spread_scales_kernel(const __grid_constant__ SpreadArguments g) {
+inline __global__ void __launch_bounds__(256)
+    spread_scales_kernel(const __grid_constant__ SpreadArguments g) {
   const int64_t line = int64_t(blockIdx.x) * 256 + threadIdx.x;
   if (line >= g.lines) return;
   for (int group = int(blockIdx.y); group < g.groups; group += int(gridDim.y))

@@ -5,6 +5,7 @@
 //   Scaling::sums      the scales belong to whole lines: they multiply the sums of a finished tile
 //   Scaling::blocks    X: a scale for each row and group; Y: one for all columns of a tile
 //   Scaling::columns   Y, too: one for each column
+//   Scaling::blocks_by_columns   X: one for all rows of a warpgroup; Y: one for each column and group
 //
 // With blocks and columns, scales are (groups, lines) float32, and a stage of the ring has those of its
 // groups: boxes (groups, rows of X) and (groups, columns of Y), behind the codes. Scales that lie otherwise
@@ -32,22 +33,63 @@ struct LineScale {
   }
 };
 
+// The scales of blocks of lines and groups.
+struct BlockLine {
+  const float* data;
+  int64_t line_stride, group_stride;
+  int lines;   // of a block
+  int blocks;  // of lines
+  int groups;  // in k; a stage beyond has codes of 0
+};
+
+// The scale of a line's block in each group of k, from a group on. The lanes of a warp read those of 32
+// groups at once, and the next 32 meanwhile.
+class BlockLineScales {
+ public:
+  __device__ __forceinline__ void begin(const BlockLine& s, int line, int group) {
+    const int lane = fresh_lane();
+    next_ = s.data + min(line / s.lines, s.blocks - 1) * s.line_stride + (group + lane) * s.group_stride;
+    step_ = 32 * s.group_stride, left_ = s.groups - group - lane, turn_ = 0;
+    held_ = load(), later_ = load();
+  }
+  // All lanes call it.
+  __device__ __forceinline__ float next() {
+    const float scale = __shfl_sync(0xffffffffu, held_, turn_);
+    if (++turn_ == 32) turn_ = 0, held_ = later_, later_ = load();
+    return scale;
+  }
+
+ private:
+  __device__ __forceinline__ float load() {
+    const float scale = left_ > 0 ? *next_ : 0.0f;
+    next_ += step_, left_ -= 32;
+    return scale;
+  }
+
+  const float* next_;
+  int64_t step_;
+  int left_, turn_;
+  float held_, later_;
+};
+
 struct OperandScales {
   LineScale x, y;          // Scaling::sums
   TensorMap box_x, box_y;  // the others
+  BlockLine blocks;        // Scaling::blocks_by_columns: those of X
 };
 
 // Where the scales of a stage lie, in bytes behind its codes.
 template <Scaling scaling, int ROWS, int COLUMNS, int GROUP>
 struct ScaleBoxes {
   static constexpr int kGroups = 128 / GROUP;  // of a stage
-  static constexpr int kX = kGroups * ROWS * 4, kY = kGroups * COLUMNS * 4;
+  static constexpr int kX = scaling == Scaling::blocks_by_columns ? 0 : kGroups * ROWS * 4;
+  static constexpr int kY = kGroups * COLUMNS * 4;
   static constexpr int kBytes = scaling == Scaling::sums ? 0 : kX + kY;
   static constexpr int kRoom = (kBytes + 1023) / 1024 * 1024;  // tiles begin at multiples of 1024 bytes
 
   __device__ __forceinline__ static void load(unsigned char* to, const OperandScales& scales, Barrier* full,
                                               int row, int column, int stage) {
-    load_box(to, &scales.box_x, full, row, stage * kGroups, 0);
+    if constexpr (kX > 0) load_box(to, &scales.box_x, full, row, stage * kGroups, 0);
     load_box(to + kX, &scales.box_y, full, column, stage * kGroups, 0);
   }
 };
@@ -66,11 +108,12 @@ class LineScalesCopy {
   explicit __device__ __forceinline__ LineScalesCopy(LineScales<COLUMNS> (*sets)[2]) : sets_(sets) {}
 
   // Begins to copy. The first line of the warpgroup's rows is `row`, and that of its columns `column`.
-  __device__ __forceinline__ void begin(const OperandScales& scales, int row, int column) {
+  __device__ __forceinline__ void begin(const LineScale& of_rows, const LineScale& of_columns, int row,
+                                        int column) {
     auto& to = sets_[warp_index() / 4][turn_];
     const int thread = fresh(int(threadIdx.x)) % 128;
-    if (thread < 64) copy_async<4>(&to.x[thread], scales.x.address(row + thread));
-    if (thread < COLUMNS) copy_async<4>(&to.y[thread], scales.y.address(column + thread));
+    if (thread < 64) copy_async<4>(&to.x[thread], of_rows.address(row + thread));
+    if (thread < COLUMNS) copy_async<4>(&to.y[thread], of_columns.address(column + thread));
     commit_async_copies();
   }
   // Multiplies a thread's sums (64, 2 R) by the scales of their lines: first by that of A, which is Y in a
@@ -106,11 +149,13 @@ template <Scaling scaling, bool early>
 class GroupScales {
  public:
   // Whether add() still reads scales.
-  static constexpr bool kReadsLate = scaling == Scaling::columns || (scaling == Scaling::blocks && !early);
+  static constexpr bool kReadsLate = scaling == Scaling::columns || scaling == Scaling::blocks_by_columns ||
+                                     (scaling == Scaling::blocks && !early);
 
   // `x` and `y`: the group's boxes. The thread's first row is `row` of X.
-  __device__ __forceinline__ GroupScales(const float* x, const float* y, int row) : y_(y) {
-    if constexpr (scaling == Scaling::sums) return;
+  __device__ __forceinline__ GroupScales(const float* x, const float* y, int row, float of_block)
+      : y_(y), x_{of_block, of_block} {
+    if constexpr (scaling == Scaling::sums || scaling == Scaling::blocks_by_columns) return;
     FASTGEMM_UNROLL
     for (int i = 0; i < 2; ++i) x_[i] = x[row + 8 * i] * (kReadsLate ? 1.0f : *y);
   }

@@ -40,7 +40,7 @@ struct RoomShared {
 // Block tile (kM, kN), of which each consumer warpgroup computes 64 rows, and the ring of stages.
 template <int N, int STAGE_BYTES, class Tail = NoTail, int M = plans::kSpecializedM>
 struct RoomShape {
-  static constexpr bool kLower = false, kMirrors = false, kAddsC = true;
+  static constexpr bool kLower = false, kMirrors = false, kAddsC = true, kSkipsHalves = false;
   static constexpr int kHeldBoxes = 4;
   static constexpr int kM = M, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/packed_weight.h"
+#include "cuda/gemm/fp8/scaled_tile.h"
+#include "cuda/gemm/fp8/skinny_tile.h"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::predict {
@@ -65,6 +67,27 @@ double grouped_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {
 
 double grouped_mma_seconds(const GemmProblem& p, const Gpu& gpu) {
   return seconds_of_groups(p, gpu, 128, gpu.wgmma ? 0.42 : 0.7, 0.4);
+}
+
+// The share of the clock at which an H200 multiplies 8-bit numbers.
+constexpr double kFp8Clock = 0.89;
+
+// The time until the busiest block ends, or that of memory.
+double scaled_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {
+  constexpr double kLaunch = 6.7e-6, kLonger = 1.29, kOfBandwidth = 0.56;
+  const double cycles =
+      plans::plan_scaled(p.m, p.n, p.k, plans::scaled_tiles(p, true), gpu.multiprocessors).cycles;
+  const double bytes = double(p.n + p.m) * double(p.k) + double(p.m * p.n) * element_size(p.out_type);
+  return kLaunch +
+         std::max(cycles * kLonger / (kFp8Clock * gpu.clock), bytes / (kOfBandwidth * gpu.bandwidth));
+}
+
+double scaled_skinny_seconds(const GemmProblem& given, const Gpu& gpu) {
+  constexpr double kLaunch = 3.3e-6;
+  const GemmProblem p = given.out.col_stride == 1 || given.n == 1 ? given : given.transposed();
+  const bool by_blocks = p.scales_a.block_cols < p.k || p.scales_b.block_rows < p.k;
+  return kLaunch +
+         plans::plan_skinny(p.m, p.n, p.k, by_blocks, gpu.multiprocessors).cycles / (kFp8Clock * gpu.clock);
 }
 
 double packed_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {

@@ -9,6 +9,8 @@ namespace fastgemm::predict {
 
 double grouped_wgmma_seconds(const GemmProblem&, const Gpu&);
 double grouped_mma_seconds(const GemmProblem&, const Gpu&);
+double scaled_wgmma_seconds(const GemmProblem&, const Gpu&);
+double scaled_skinny_seconds(const GemmProblem&, const Gpu&);
 double packed_wgmma_seconds(const GemmProblem&, const Gpu&);
 double packed_tiles_seconds(const GemmProblem&, const Gpu&);
 double packed_mma_seconds(const GemmProblem&, const Gpu&);

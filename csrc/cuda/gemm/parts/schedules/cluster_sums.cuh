@@ -1,7 +1,7 @@
 // Split-K inside a cluster: the blocks of a cluster multiply parts of the k of one tile, and each of them
 // sums and stores a part of the tile. Contract: all threads of all blocks call begin() before the main loop.
-// After it, threads with sums call add(), and all others join(). add() returns the sums of the block's
-// columns, added in the order of the splits, which is the same in every run.
+// After it, warpgroups with sums call add(), each with memory of its own, and all other threads join(). add()
+// returns the sums of the block's columns, added in the order of the splits, which is the same in every run.
 //
 //   block 0     block 1                each block writes the columns of the others to their shared memory,
 //   +----+----+ +----+----+            then adds what it got
@@ -35,7 +35,7 @@ class ClusterSums {
 
   __device__ __forceinline__ static void add(Shared& shared, const Acc (&sum)[BLOCKS][COLUMNS / 2],
                                              Acc (&mine)[BLOCKS][kSums]) {
-    const int rank = cluster_rank(), thread = int(threadIdx.x);
+    const int rank = cluster_rank(), thread = int(threadIdx.x) % 128;
     cluster_wait();  // all blocks have begun
     FASTGEMM_UNROLL
     for (int to = 0; to < SPLITS; ++to) {

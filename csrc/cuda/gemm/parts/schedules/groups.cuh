@@ -33,6 +33,37 @@ struct GroupArguments : Arguments<T> {
   __device__ __forceinline__ GroupRange range(int group) const { return GroupRange::of(ends, group, size); }
 };
 
+template <class T>
+GroupArguments<T> group_arguments(const GemmProblem& p, const Gemm<T>& g, bool in_boxes) {
+  const Result<T>& r = g.result;
+  GroupArguments<T> a{};
+  a.alpha = r.alpha, a.out_bytes = r.out_bytes();
+  a.rows = {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)};
+  a.ends = p.groups.ends, a.groups = int(p.batch);
+  a.size = int(p.groups.by == GroupedBy::m ? g.m : g.k);
+  if (p.beta != 0) a.bias = r.c, a.bias_stride = r.c_col_stride, a.bias_group_stride = r.c_batch_stride;
+  return a;
+}
+
+// Sets the rows of C beyond the last group to zero. The first THREADS threads of each block call it.
+template <class Out, int THREADS, class T>
+__device__ __forceinline__ void clear_rest(void* out, const GroupArguments<T>& g) {
+  const GroupRange rest = group_or_rest(g.ends, g.groups, g.groups, g.size);
+  for (int row = rest.begin + int(blockIdx.x); row < rest.end; row += int(gridDim.x))
+    for (int column = int(threadIdx.x); column < g.rows.n; column += THREADS)
+      static_cast<Out*>(out)[row * g.rows.row_stride + column] = round_to<Out>(0.0f);
+}
+
+// The map of the rows of all groups, for tiles of C^T.
+template <class T>
+TensorMap map_of_group_rows(const Gemm<T>& g) {
+  const Result<T>& result = g.result;
+  const int bytes = result.out_bytes();
+  const Swizzle width = box_swizzle(true, bytes);
+  return ragged_map({result.out, bytes, g.n, g.m, 1, result.row_stride * bytes,
+                     g.m * result.row_stride * bytes, int(width) / bytes, kBoxBytes / int(width), width});
+}
+
 // Where a tile lies: `row` and `column` are those of X and Y (wgmma_kernel.cuh).
 struct GroupPlace {
   int batch, row, column;
@@ -159,7 +190,7 @@ struct RowGroups {
   }
   // The rows of the group in a tile, rounded up to whole boxes.
   __device__ __forceinline__ int columns_of(const Part& part) const
-    requires(S::kN == 256)
+    requires(S::kN == 256 || S::kSkipsHalves)
   {
     const GroupPlace at = within_group(part.tile);
     return columns_at(at, g.range(at.batch));
