@@ -46,7 +46,7 @@ PROBLEMS = {  # what, layer, tokens, dtype
             for tokens in (1, 16, 256, 4096)
         ),
         *((GRADIENT, layer, 4096, "bfloat16") for layer in (MANY, LARGE, WIDE)),
-        *((FORWARD, layer, 4096, "float32") for layer in (MANY, WIDE)),
+        *((FORWARD, layer, 4096, "float32") for layer in (MANY, LARGE, WIDE)),
         *((FORWARD, layer, tokens, FP8) for layer in (MANY, LARGE, WIDE) for tokens in (16, 256, 4096)),
     ],
     "cpu": [

@@ -62,11 +62,13 @@ def scaled(a: Tensor) -> None:
     codes, scale = fastgemm.quantize_fp8(a, "row", scale_dtype=torch.float32)
     assert_type(scale, Tensor)
     fastgemm.scaled_mm(codes, codes.mT, scale, scale.mT, out_dtype=torch.float32, precision="promoted")
+    assert_type(fastgemm.scaled_grouped_mm(codes, codes, scale, scale, a, recipe_a="row"), Tensor)
 
 
 def wrong_scaled(a: Tensor) -> None:
     fastgemm.quantize_fp8(a, "column")  # type: ignore[arg-type]
     fastgemm.scaled_mm(a, a, a)  # type: ignore[call-arg]
+    fastgemm.scaled_grouped_mm(a, a, a, a, a, precision="fast")  # type: ignore[call-arg]
 
 
 def wrong_quantized(a: Tensor) -> None:

@@ -97,6 +97,11 @@ inline const char* beyond_grouped_wgmma(const GemmProblem& p) {
   return beyond_coordinates(p);
 }
 
+inline const char* beyond_grouped_bf16x6(const GemmProblem& p) {
+  if (p.gated) return "it does not multiply a gate by a value";
+  return p.alpha != 1.0 ? "alpha is not 1" : beyond_grouped_wgmma(p);
+}
+
 // scaled_wgmma: blocks of scales whose sizes are powers of two, along k those of its groups.
 inline const char* beyond_scaled_wgmma(const GemmProblem& p) {
   if (p.batch != 1) return "it multiplies one matrix";

@@ -144,19 +144,24 @@ def test_into_a_given_tensor():
 
 
 def test_the_faster_one(device):
-    """On a CPU fastgemm, unless it has AMX; on Hopper for few rows and a long K, with scales of rows."""
+    """On a CPU fastgemm, unless it has AMX; on Hopper for few rows, which ones depends on the recipe."""
     needs_rows(device)
-    wide = 4096 if device == "cuda" else 64
-    cases = [(16, "row"), (16, "tensor"), (64, "row"), (80, "row"), (1, "row"), (16, "row of a narrow b")]
-    for m, recipe in cases:
-        k, n = (4096, 2048) if "narrow" in recipe else (4096, wide)
-        recipe = recipe.split()[0]
+    of_hopper = {  # rows, N, K, recipe
+        (64, 1024, 768, "row"): True,
+        (128, 4096, 4096, "row"): True,
+        (80, 2048, 4096, "row"): False,
+        (16, 8192, 4096, "tensor"): True,
+        (16, 4096, 4096, "tensor"): False,
+        (1, 4096, 4096, "row"): True,
+    }
+    for (m, n, k, recipe), on_hopper in of_hopper.items():
+        if device == "cpu":
+            n, k = n // 16, k // 16
         a, w, scales = codes(m, k), codes(n, k), (drawn(recipe, m, k), drawn(recipe, n, k))
         with fastgemm.patch() as routed:
             result = by_v1(a, w, *scales)
         assert_near(result, expected(a, w, *scales))
-        of_hopper = m <= 64 and n >= 4096 and recipe == "row"
-        faster = of_hopper if device == "cuda" else not fastgemm._introspect.cpu_properties()["amx_int8"]
+        faster = on_hopper if device == "cuda" else not fastgemm._introspect.cpu_properties()["amx_int8"]
         reason = "fastgemm: torch's kernel is faster for these scales and sizes"
         assert routed.total == faster
         assert routed.passed_on == ({} if faster else {("_scaled_mm", reason): 1})

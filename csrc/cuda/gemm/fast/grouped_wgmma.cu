@@ -36,20 +36,6 @@ struct GroupShape : RoomShape<N, ((gated ? 2 : 1) * plans::kSpecializedM + N) * 
   static constexpr int kHeldBoxes = N == 256 ? 3 : 4;  // four would leave too few registers
 };
 
-// Adds a bias to a thread's sums of a tile of C^T, whose rows are columns of C. The bias begins at column
-// `first` of b.
-template <class Out, class T, int R>
-__device__ __forceinline__ void add_bias(float (&sum)[R], const GroupArguments<T>& g, int group, int row,
-                                         int first) {
-  float bias[2];
-  FASTGEMM_UNROLL
-  for (int i = 0; i < 2; ++i)
-    bias[i] = widen(static_cast<const Out*>(
-        g.bias)[group * g.bias_group_stride + (first + min(row + 8 * i, g.rows.n - 1)) * g.bias_stride]);
-  FASTGEMM_UNROLL
-  for (int i = 0; i < R; ++i) sum[i] += bias[i % 4 / 2];
-}
-
 template <class Schedule, Major x_major, Major y_major, class T = typename Schedule::Element>
 __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
     gemm_grouped_wgmma_kernel(const __grid_constant__ Maps maps, const __grid_constant__ GroupArguments<T> g,

@@ -34,22 +34,6 @@ struct GroupLineScales {
   }
 };
 
-// The parts of a block, for consume_promoted(): whole tiles.
-template <class S>
-struct GroupParts {
-  const RowGroups<S, Out16>& schedule;
-
-  __device__ __forceinline__ bool part(int i, Part& to) const {
-    const int tile = int(blockIdx.x) + i * int(gridDim.x);
-    to = {tile, 0, schedule.tiles.work.steps};
-    return tile < schedule.tiles.work.whole_tiles;
-  }
-  __device__ __forceinline__ int stages_of(const Part&) const { return schedule.g.schedule.stages; }
-  __device__ __forceinline__ bool takes_half(const Part& part) const {
-    return schedule.columns_of(part) <= S::kWidth;
-  }
-};
-
 template <class S, class Source, class Out>
 __device__ __forceinline__ void multiply_tiles(typename S::Shared& shared, const Maps& maps,
                                                const RowGroups<S, Out16>& schedule,
@@ -63,7 +47,7 @@ __device__ __forceinline__ void multiply_tiles(typename S::Shared& shared, const
   typename Source::template Consumer<S> consumer(shared, warp);
   LineScalesCopy<S::kN> copy(shared.tail.scales);
   consume_promoted<S>(
-      consumer, GroupParts<S>{schedule},
+      consumer, WholeTiles<RowGroups<S, Out16>>{schedule},
       [&](const Part& part) {
         const GroupPlace at = schedule.within_group(part.tile);
         copy.begin(scales.columns_of(at.batch), scales.rows, at.row + 64 * (warp_index() / 4),

@@ -65,6 +65,15 @@ double grouped_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {
   return seconds_of_groups(p, gpu, plans::group_columns(p.m, p.batch), 0.7, 0.6);
 }
 
+// Six products of planes, after the planes were cut: 4 bytes read and 6 written.
+double grouped_bf16x6_seconds(const GemmProblem& p, const Gpu& gpu) {
+  constexpr double kLaunches = 25e-6, kOfPeak = 0.6, kOfBandwidth = 0.8, kProducts = 6, kBytes = 10;
+  const double rows = double(p.m) + double(p.batch) * 64, numbers = double(p.batch) * codes_of(p);
+  const double peak = multiply_adds(gpu, Unit::tensor, DType::bf16) * cycles_a_second(gpu);
+  return kLaunches + kProducts * rows * codes_of(p) / (kOfPeak * peak) +
+         kBytes * numbers / (kOfBandwidth * gpu.bandwidth);
+}
+
 double grouped_mma_seconds(const GemmProblem& p, const Gpu& gpu) {
   return seconds_of_groups(p, gpu, 128, gpu.wgmma ? 0.42 : 0.7, 0.4);
 }

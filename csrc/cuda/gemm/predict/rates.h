@@ -8,6 +8,7 @@
 namespace fastgemm::predict {
 
 double grouped_wgmma_seconds(const GemmProblem&, const Gpu&);
+double grouped_bf16x6_seconds(const GemmProblem&, const Gpu&);
 double grouped_mma_seconds(const GemmProblem&, const Gpu&);
 double scaled_wgmma_seconds(const GemmProblem&, const Gpu&);
 double scaled_skinny_seconds(const GemmProblem&, const Gpu&);

@@ -45,6 +45,20 @@ GroupArguments<T> group_arguments(const GemmProblem& p, const Gemm<T>& g, bool i
   return a;
 }
 
+// Adds a bias to a thread's sums of a tile of C^T, whose rows are columns of C. The bias begins at column
+// `first` of b.
+template <class Out, class T, int R>
+__device__ __forceinline__ void add_bias(float (&sum)[R], const GroupArguments<T>& g, int group, int row,
+                                         int first) {
+  float bias[2];
+  FASTGEMM_UNROLL
+  for (int i = 0; i < 2; ++i)
+    bias[i] = widen(static_cast<const Out*>(
+        g.bias)[group * g.bias_group_stride + (first + min(row + 8 * i, g.rows.n - 1)) * g.bias_stride]);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < R; ++i) sum[i] += bias[i % 4 / 2];
+}
+
 // Sets the rows of C beyond the last group to zero. The first THREADS threads of each block call it.
 template <class Out, int THREADS, class T>
 __device__ __forceinline__ void clear_rest(void* out, const GroupArguments<T>& g) {
@@ -221,6 +235,23 @@ struct RowGroups {
     const bool pays = left > 0 && float(left) * float(steps) / float(blocks) + cost <= float(steps);
     const int64_t whole = pays ? tiles - left : tiles, shared = (tiles - whole) * steps;
     return {int(whole), steps, shared / blocks, int(shared % blocks)};
+  }
+};
+
+// The tiles of a block where none are shared: tile i, with all of its stages. takes_half(): whether the group
+// has rows for the first half of the tile's columns alone.
+template <class Schedule>
+struct WholeTiles {
+  const Schedule& schedule;
+
+  __device__ __forceinline__ bool part(int i, Part& part) const {
+    const int tile = int(blockIdx.x) + i * int(gridDim.x);
+    part = {tile, 0, schedule.tiles.work.steps};
+    return tile < schedule.tiles.work.whole_tiles;
+  }
+  __device__ __forceinline__ int stages_of(const Part&) const { return schedule.g.schedule.stages; }
+  __device__ __forceinline__ bool takes_half(const Part& part) const {
+    return schedule.columns_of(part) <= Schedule::S::kWidth;
   }
 };
 
