@@ -57,8 +57,7 @@ PROBLEMS = {  # what, layer, tokens, dtype
     ],
 }
 CHECKED = 256  # rows of the largest group
-# float32 sums are taken in another order; on a GPU in one chain of k, whose norm errs by twice as much.
-ALLOWED = {"bfloat16": 1.05, "float32": 3.0, FP8: 1.05}
+ALLOWED = {"bfloat16": 1.05, "float32": 1.5, FP8: 1.05}  # float32 sums have another order on a CPU
 
 
 def sizes_of(layer: Layer, tokens: int) -> list[int]:
