@@ -7,6 +7,7 @@
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/micro_kernel.h"
 #include "cpu/gemm/run_engine.h"
+#include "cpu/gemm/small_routes.h"
 
 namespace fastgemm::FASTGEMM_ISA {
 namespace {

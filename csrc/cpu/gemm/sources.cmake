@@ -9,7 +9,8 @@ set(FASTGEMM_CPU_GEMM_ISA
     csrc/cpu/gemm/level6_streamed_weights.cpp
     csrc/cpu/gemm/dequantize_block.cpp
     csrc/cpu/gemm/epilogue_pass.cpp
-    csrc/cpu/gemm/fp8.cpp)
+    csrc/cpu/gemm/fp8.cpp
+    csrc/cpu/gemm/small_routes.cpp)
 # All instruction sets round each product and each sum of a weight, as packed::weight_of() does in code without fma.
 set_source_files_properties(csrc/cpu/gemm/dequantize_block.cpp DIRECTORY ${CMAKE_SOURCE_DIR}
                             PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
