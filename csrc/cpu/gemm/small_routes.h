@@ -1,6 +1,6 @@
-// The routes of a product that do not depend on a level's micro-kernel: few rows and tiny batches. small_routes.cpp
-// compiles them once for each instruction set, and the levels that include this header call them there. They take most of
-// the time in which such a level is compiled.
+// The routes of a product that do not depend on a level's micro-kernel: few rows and tiny batches.
+// small_routes.cpp compiles them once for each instruction set, and the levels that include this header call
+// them there. They take most of the time in which such a level is compiled.
 #pragma once
 
 #include "cpu/gemm/few_rows.h"

@@ -31,9 +31,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# The numbers of random changes of operands and products that are tried before a difference is reported. Each change
-# can only raise the bound, so most results need none. Two changes of a few logits may shift all of them equally, which
-# does not change a softmax.
+# The numbers of random changes of operands and products that are tried before a difference is reported. Each
+# change can only raise the bound, so most results need none. Two changes of a few logits may shift all of them
+# equally, which does not change a softmax.
 DRAWS = (0, 2, 16)
 
 
