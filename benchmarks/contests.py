@@ -34,9 +34,10 @@ class Settings:
         most: measures only this many of the preset's first problems.
         seed: for random numbers; None: a fresh one.
         out: the folder of the results.
-        types: names of the types of the preset grid; empty: all types. all: measures all its problems.
-        say: called with the rows of each problem. progress: called with the current problem and the share
-        that is done.
+        types: names of the types of the preset grid; empty: all types.
+        all: measures all problems of the preset grid.
+        say: called with the rows of each problem.
+        progress: called with the current problem and the share that is done.
     """
 
     device: str

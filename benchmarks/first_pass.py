@@ -3,7 +3,7 @@
 python benchmarks/first_pass.py cpu|cuda [layers]
 
 The layers are those of Llama 2 7B with random weights, on a CPU a sixteenth as wide: a prompt of 512 tokens, then
-one token. All that runs once only, of torch and of fastgemm, has run before, under a patch without tune.
+one token. Before, a pass under a patch without tune has done everything that torch and fastgemm do only once.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ names, most of them arguments of templates. This program writes the entries (DWA
 - Calls within the device layer, the simulator and the standard library are left out, because reports leave out
   these frames (python/fastgemm/_explain/symbols.py, csrc/simt/symbols.cpp).
 
-The tables of lines stay as they are. Of the symbols, only the kernels' shared variables stay, which the simulator
-reads.
+The tables of lines stay as they are. The only symbols that stay are the kernels' shared variables, which the
+simulator reads.
 
 Other compilers, older versions of DWARF and missing tools leave the library as it is, with a warning.
 """
@@ -51,9 +51,9 @@ KEPT = {
     SUBPROGRAM: (LOW_PC, HIGH_PC, RANGES),
     INLINED: (LOW_PC, HIGH_PC, RANGES, CALL_FILE, CALL_LINE),
 }
-# By kind of an entry in a list of ranges: bytes of its addresses, and how many LEB128 numbers follow.
+# For each kind of entry in a list of ranges: the bytes of its addresses, and the LEB128 numbers that follow.
 RANGE_PARTS = {4: (0, 2), 5: (8, 0), 6: (16, 0), 7: (8, 1)}
-# Of a unit: length, version, kind, bytes of an address, place of its abbreviations.
+# The head of a unit: length, version, kind, bytes of an address, place of its abbreviations.
 HEAD = struct.Struct("<IHBBI")
 
 
@@ -98,11 +98,11 @@ def number(value: bytes) -> int:
 
 
 Attribute = tuple[int, int, bytes]  # its number, its form, and the constant of an implicit form
-# By code: tag, whether there are children, attributes.
+# For each code: tag, whether there are children, attributes.
 Abbreviations = dict[int, tuple[int, int, list[Attribute]]]
 
 
-# Of an abbreviation: tag, whether there are children, attributes.
+# The contents of an abbreviation: tag, whether there are children, attributes.
 Key = tuple[int, bool, tuple[Attribute, ...]]
 
 
@@ -215,7 +215,7 @@ class Names:
 
 
 class Unit:
-    """The entries of one unit, and what of them remains."""
+    """The entries of one unit, and the entries that remain."""
 
     def __init__(self, entries: dict[int, Entry], start: int, paths: list[str]) -> None:
         self.entries, self.start, self.paths = entries, start, paths
@@ -241,7 +241,7 @@ class Unit:
         return bool(BENEATH.search(self.paths[leb(constant, 0)[0] if form == IMPLICIT else number(value)]))
 
     def reduced(self, entry: Entry) -> list[Entry]:
-        """What remains of an entry: itself, the entries in it, or nothing."""
+        """The entries that remain of an entry: itself, its children, or nothing."""
         children = [kept for child in entry.children for kept in self.reduced(child)]
         if entry.tag == BLOCK:
             return children

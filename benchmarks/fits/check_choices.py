@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 from fastgemm import _introspect
-from fastgemm._choice.fit import corrections, fit_limited, nearness, predict_limited
+from fastgemm._choice.fit import corrections, fit_limited, predict_limited
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import DATA, GRAPHS, H200, LIBRARY, points_of, rivals, rows_in_graphs
+from fit_costs import DATA, GRAPHS, H200, LIBRARY, nearness, points_of, rivals, rows_in_graphs
 from static_tables.series import HOPELESS
 
 ROWS = [row for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cuda")]

@@ -13,12 +13,12 @@ import argparse
 import math
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fastgemm import _introspect
-from fastgemm._choice.fit import fit_limited, nearness, predict_limited, thin
+from fastgemm._choice.fit import fit_limited, predict_limited, thin
 from generated_files import same_but_for_rounding
 from points import Point, read_points, series_of
 from static_tables.generate import ARITHMETIC_TYPES
@@ -37,6 +37,13 @@ SEVERAL = 5  # levels from this one on have several predicted kernels
 OTHER_SUMS = {"bf16x3", "fp16x3"}  # kernels that are chosen only for precisions of these names
 FEWEST = 30  # the fewest points to fit a kernel to
 KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 600, "bfloat16": 600, "int8": 240}
+
+
+def nearness(kernel: str, seconds: Mapping[str, float], among: Container[str]) -> float:
+    """The weight of a measurement of a kernel: less if it is slower than the fastest rival, up to twice as slow,
+    because a choice needs such a time less exactly."""
+    fastest = min(time for name, time in seconds.items() if name in among)
+    return math.sqrt(max(fastest / seconds[kernel], 0.5))
 
 
 def problem_of(point: Point) -> tuple:

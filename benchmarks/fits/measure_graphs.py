@@ -50,7 +50,7 @@ def problems(options: argparse.Namespace) -> list[tuple[Sizes, str]]:
 
 
 class Operands:
-    """Tensors of a product in a type, and its calls in a graph."""
+    """The tensors of a product in one type, and the calls of a graph."""
 
     def __init__(self, sizes: Sizes, layout: str, dtype: torch.dtype, cache: int):
         batch, m, n, k = sizes
@@ -127,7 +127,7 @@ def main() -> None:
     cache, end = torch.cuda.get_device_properties().L2_cache_size, time.monotonic() + options.budget
     points: list[Point] = []
     wanted = problems(options)
-    random.Random(options.seed).shuffle(wanted)  # what time is left for is a fair selection
+    random.Random(options.seed).shuffle(wanted)  # so the first ones are a fair selection
     with torch.no_grad():
         for i, (sizes, layout) in enumerate(wanted):
             if time.monotonic() > end:

@@ -2,8 +2,8 @@
 
 "fastgemm" is ``level=None``. "fast" is torch with ``use_fast_accum``. NN, TN and TT are fastgemm's layouts of
 the product that "fastgemm" and torch compute as NT. Errors are norms over some rows, relative to the float64
-product of the quantized operands; results are bfloat16, or float32 where the group is "errors". "quantize"
-rounds a bfloat16 matrix; its "copy" moves as many bytes.
+product of the quantized operands; results are bfloat16, or float32 where the group is "errors". "quantize" rounds
+a bfloat16 matrix, and is compared with "copy", a copy that moves as many bytes.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def in_columns(codes: Tensor) -> Tensor:
 
 def quantizing(recipe: str, m: int, k: int, device: str) -> Contest:
     x = torch.randn(m, k, device=device, dtype=torch.bfloat16)
-    moved = x.flatten()[: x.numel() * 3 // 4]  # a copy of these reads and writes as many bytes
+    moved = x.flatten()[: x.numel() * 3 // 4]  # copying these moves as many bytes as quantizing x does
     calls = {
         "copy": lambda: moved.clone(),
         "fastgemm": lambda: fastgemm.quantize_fp8(x, recipe)[0],

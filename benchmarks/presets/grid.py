@@ -93,7 +93,8 @@ def rotation(weight_bytes: int, cache_bytes: int) -> list[tuple[int, int]]:
 
 
 def candidates(shape: Shape, dtype: torch.dtype, layout: str, device: str, bench: Bench) -> dict[str, str]:
-    """The origin of each kernel: first cuBLASLt's, then own kernels by predicted time, unpredicted ones last."""
+    """The origin of each kernel, by name. The order is: cuBLASLt's kernels, own kernels by predicted time, own
+    kernels without a prediction."""
     problem = (dtype_name(dtype), "ieee", 1, *shape, False, layout[1] == "T")
     predicted = dict(bench.predict(problem))
     rows = [row for row in kernels("gemm", device, dtype) if row.available and row.role != "pitfall"]

@@ -1,4 +1,4 @@
-"""Presets for the ladder, sets of problems against torch, the host's time, errors, and peers."""
+"""Presets of the package: the ladder, sets of problems compared with torch, the host's time, errors, and peers."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ PROBLEMS = {  # format, (N, K), rows of x; None: the time of quantize_weight
         (LADDER, (1024, 1024), 64),
     ],
 }
-MOST_READ = 16  # up to as many rows the weight's bytes are most of the work
+MOST_READ = 16  # up to this many rows, reading the weight is most of the work
 PORTABLE = 4096  # rows of x with which mma_sync is timed
 CHECKED = 64  # rows of a result that are compared with float64
 ALLOWED = 1.05

@@ -86,7 +86,7 @@ def _wanting_gradients(*operands: Tensor) -> Operands:
 
 
 @dataclass(frozen=True)
-class Way:
+class CallPath:
     """A way of calling a layer's product: its function, its context, its baseline and its operands."""
 
     product: Callable[..., Tensor]
@@ -116,20 +116,20 @@ def _patched_with_gradients() -> Iterator[None]:
 
 _bare = torch.ops.fastgemm._gemm.default
 _linear = torch.nn.functional.linear
-WAYS: dict[str, Way] = {
-    BASELINE: Way(torch.matmul),
-    "torch.ops.fastgemm._matmul": Way(torch.ops.fastgemm._matmul.default),
-    "fastgemm.matmul": Way(ops.matmul),
-    "torch.matmul in a patch": Way(torch.matmul, patch),
-    LAYER: Way(_linear, baseline=LAYER, operands=_of_layer),
-    "torch.ops.fastgemm._gemm": Way(_bare_layer, baseline=LAYER, operands=_of_layer),
-    "fastgemm.nn.linear": Way(nn.linear, baseline=LAYER, operands=_of_layer),
-    "functional.linear in a patch": Way(_linear, patch, LAYER, _of_layer),
-    TRAINED: Way(_trained(_linear), torch.enable_grad, TRAINED, _wanting_gradients),
-    "nn.linear, forward and backward": Way(
+WAYS: dict[str, CallPath] = {
+    BASELINE: CallPath(torch.matmul),
+    "torch.ops.fastgemm._matmul": CallPath(torch.ops.fastgemm._matmul.default),
+    "fastgemm.matmul": CallPath(ops.matmul),
+    "torch.matmul in a patch": CallPath(torch.matmul, patch),
+    LAYER: CallPath(_linear, baseline=LAYER, operands=_of_layer),
+    "torch.ops.fastgemm._gemm": CallPath(_bare_layer, baseline=LAYER, operands=_of_layer),
+    "fastgemm.nn.linear": CallPath(nn.linear, baseline=LAYER, operands=_of_layer),
+    "functional.linear in a patch": CallPath(_linear, patch, LAYER, _of_layer),
+    TRAINED: CallPath(_trained(_linear), torch.enable_grad, TRAINED, _wanting_gradients),
+    "nn.linear, forward and backward": CallPath(
         _trained(nn.linear), torch.enable_grad, TRAINED, _wanting_gradients
     ),
-    "functional.linear in a patch, forward and backward": Way(
+    "functional.linear in a patch, forward and backward": CallPath(
         _trained(_linear), _patched_with_gradients, TRAINED, _wanting_gradients
     ),
 }

@@ -71,7 +71,7 @@ const char* why_flagged(const Kernel&, const Problem&) {
   return nullptr;
 }
 
-// Nothing is multiplied, so the time of a row neither matters nor is known.
+// Nothing is multiplied, so the time of a row does not matter, and it is not known.
 bool is_empty(const GemmProblem& p) { return p.batch == 0 || p.m == 0 || p.n == 0 || p.k == 0; }
 
 // The time of the epilogue pass after a product. It reads and writes C once; the estimate is 8 bytes an

@@ -24,10 +24,10 @@ struct Units {
   bool operator==(const Units&) const = default;
 };
 
-struct Cpu : Units {  // the inherited units: what our kernels may use under FASTGEMM_CPU_ISA
+struct Cpu : Units {  // inherits the units that our kernels may use under FASTGEMM_CPU_ISA
   Units library;      // what other libraries use; the variable does not limit them
   std::string model;  // cpu_model(), its name in static tables
-  int cores = 1;      // those that this process may use
+  int cores = 1;      // the cores that this process may use
   double clock = 3e9;
   int64_t l2 = 1 << 20;       // bytes of a core's cache
   int64_t l3 = 32 << 20;      // bytes of the cache that several cores share

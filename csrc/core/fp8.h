@@ -39,9 +39,9 @@ struct WidenFp8 {
 };
 
 // codes[i, j] = x[i, j] / scale, rounded to the nearest code, halves to even; finite numbers beyond the
-// largest code become it. The scale of a block is max|x| / largest(code), as e8m0 the next power of two; that
-// of a block with NaN or infinity is NaN, so that no product hides it. If scales are given, they are read.
-// codes and scales are contiguous.
+// largest code become the largest code. The scale of a block is max|x| / largest(code). A scale of type e8m0
+// is the next power of two. A block with NaN or infinity gets the scale NaN, so that no product hides it. If
+// the caller gives scales, they are read, not computed. codes and scales are contiguous.
 struct QuantizeFp8 {
   DType type = DType::bf16;  // of x: f32, f16 or bf16
   Fp8 code = Fp8::e4m3;
@@ -69,7 +69,7 @@ template <Fp8 code>
 struct Format {
   static constexpr bool kE4M3 = code == Fp8::e4m3;
   static constexpr int kMantissa = kE4M3 ? 3 : 2;    // bits
-  static constexpr int kRebias = kE4M3 ? 120 : 112;  // from its exponent to that of float32
+  static constexpr int kRebias = kE4M3 ? 120 : 112;  // added to its exponent gives float32's
   static constexpr float kLargest = kE4M3 ? 448.0f : 57344.0f;
   static constexpr float kSmallest = kE4M3 ? 0x1p-9f : 0x1p-16f;  // subnormal
 };

@@ -23,7 +23,7 @@ inline constexpr GroupedBySet kAnyGroups = groups_by(GroupedBy::m) | groups_by(G
 // The number of groups is GemmProblem::batch.
 struct Groups {
   GroupedBy by = GroupedBy::none;
-  const int32_t* ends = nullptr;  // [batch]: where each group ends; one begins where the one before ends
+  const int32_t* ends = nullptr;  // [batch]: where each group ends; the next group begins there
 
   bool are_given() const { return by != GroupedBy::none; }
 };

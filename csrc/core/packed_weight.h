@@ -56,9 +56,10 @@ FASTGEMM_ANYWHERE constexpr int unit_bytes(const PackedWeight& w, int64_t k) {
   return unit_code_bytes(w) + unit_scale_bytes(w, k) + unit_zero_bytes(w, k);
 }
 
-// Where row r and column c of a unit lie: the byte, and the first bit in it. Of 16 columns (a step), the
-// thread with lane 4 * (r % 8) + (c % 8) / 2 of warp r / 16 owns 8 codes: two columns, twice (c / 8), of two
-// rows 8 apart. Registers of a fragment are `p`; the even column is in the low half of each.
+// Where row r and column c of a unit lie: the byte, and the first bit in it. A step is 16 columns. In a step,
+// the thread with lane 4 * (r % 8) + (c % 8) / 2 of warp r / 16 owns 8 codes: in each of two rows, which are
+// 8 apart, two columns of each half of the step (c / 8). `p` is the register of the fragment; the even column
+// is in the low half of each register.
 struct Place {
   int byte, bit;
 };
@@ -71,8 +72,8 @@ FASTGEMM_ANYWHERE constexpr Place place_in_unit(Code code, int r, int c) {
   }
   return {(step / 2 * 128 + thread) * 16 + step % 2 * 8 + p / 2 * 4 + p % 2 + 2 * odd, 0};
 }
-// The index among the scales (and zeros) of a unit: for each group of columns the rows, those that one thread
-// owns (8 apart) side by side.
+// The index among the scales (and zeros) of a unit. They are ordered by groups of columns, and by rows within
+// a group; the two rows of one thread, which are 8 apart, lie side by side.
 FASTGEMM_ANYWHERE constexpr int scale_in_unit(const PackedWeight& w, int r, int c) {
   const int group = w.group_k >= kColumns ? 0 : c / int(w.group_k);
   return w.group_n == 1 ? group * kRows + r / 16 * 16 + r % 8 * 2 + r / 8 % 2 : group;
@@ -108,7 +109,7 @@ FASTGEMM_ANYWHERE float normal_float(unsigned i) {
   for (int j = 0; j < 2; ++j) x[j] = i & 2 ? x[j + 2] : x[j];
   return i & 1 ? x[1] : x[0];
 }
-// The number that a code stands for; all but those of nf4 are exact in every type that products have.
+// The number that a code stands for. It is exact in every type of a product, except for nf4.
 FASTGEMM_ANYWHERE float decode(Code code, unsigned bits) {
   switch (code) {
     case Code::int4:
@@ -160,8 +161,8 @@ FASTGEMM_ANYWHERE float zero_at(const PackedWeight& w, const void* zeros, int64_
   return w.zero == Zero::subtracted ? float(static_cast<const int8_t*>(zeros)[i])
                                     : scale_at(w.scale, zeros, i);
 }
-// The weight of one code. Every device computes the same, but for added zeros: nvcc makes one operation of
-// the product and the sum.
+// The weight of one code. All devices compute the same bits, unless zeros are added: nvcc then fuses the
+// multiplication and the addition.
 FASTGEMM_ANYWHERE float weight_of(const PackedWeight& w, float code, float scale, float zero) {
   const float x = w.zero == Zero::added ? code * scale + zero : (code - zero) * scale;
   return w.global ? x * *w.global : x;

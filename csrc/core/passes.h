@@ -21,7 +21,7 @@ struct Passes {
 };
 const Passes& passes_of(Device);
 
-// Contributed by each backend, as its rows are. Those of CUDA are null where its code was not built.
+// Contributed by each backend, as its rows are. The passes for CUDA are null where its code was not built.
 const Passes& cpu_passes();
 const Passes& cuda_passes();
 

@@ -155,7 +155,7 @@ struct GemmProblem {
   // If asked, the sums are multiplied by these before anything is added; the batch is 1. A kernel applies
   // them with the epilogue (table.h, `scales`), or the epilogue pass does.
   SumScales scales;
-  // Of a product of 8-bit floating-point numbers: they multiply the numbers of a and of b.
+  // The scales of 8-bit floating-point operands: they multiply the numbers of a and of b.
   BlockScales scales_a, scales_b;
   // Whether a kernel without an epilogue needs a pass. Kernels of 8-bit floating-point numbers add no c.
   bool finishes() const { return epilogue.asked() || scales.asked || (is_fp8(type) && beta != 0.0); }

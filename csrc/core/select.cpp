@@ -73,7 +73,7 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
                                                   : "; fastgemm.kernels lists all"));
 }
 
-// Whether a row is for such operands: matrices, packed weights or groups.
+// Whether a row takes this kind of operands: matrices, packed weights or groups.
 bool takes(const Kernel& k, const GemmProblem& p) {
   return k.takes(p.packed) && k.takes(p.groups) && (k.gates || !p.gated);
 }
@@ -227,8 +227,8 @@ Decision fastest_known(const Problem& p, const TuningKey& key) {
   thread_local Decisions decisions;
   const uint64_t version = tuning_version();
   if (const KeyDecision* kept = decisions.find(key, version)) {
-    // Check again that the kernel can run: the key holds neither leading dimensions, for which a kernel may
-    // reject another problem of the same key, nor the current GPU.
+    // Check again that the kernel can run. A kernel may reject another problem of the same key, because the
+    // key has no leading dimensions. The key does not name the current GPU, either.
     const KeyDecision decision = *kept;  // a copy, because reading flags may run Python code that multiplies
     const auto fits = [&](const Kernel* k) { return !k || can_run(*k, p, true); };
     const auto [without, with] = decision.by_flags;

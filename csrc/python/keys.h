@@ -47,8 +47,7 @@ inline TuningKey to_key(const KeyTuple& t) {
   return k;
 }
 
-// What else is part of the key of a first call: 13 values in a tuple leave out what autotune's keys do not
-// have.
+// The further parts of the key of a first call. A tuple of 13 values is a key of autotune, which lacks them.
 enum Detail : int { kAlignedInputs = 1, kAlignedOut = 2, kAddsRow = 4, kEpilogue = 8 };
 
 inline int details_of(const TuningKey& k) {

@@ -118,8 +118,8 @@ class Block {
   dim3 grid_, size_, place_;
   int cluster_ = 1, block_threads_ = 0, rank_at_barriers_ = 0;
   uint64_t cluster_phase_ = 0;
-  // Threads that arrived at the cluster's barrier in this phase; threads that returned; those of them that
-  // did not arrive in this phase.
+  // Threads that arrived at the cluster's barrier in this phase; threads that returned; threads that returned
+  // and did not arrive in this phase.
   int cluster_arrivals_ = 0, returned_ = 0, excused_ = 0;
   const std::function<void()>* body_ = nullptr;
   std::unique_ptr<Stacks> stacks_;

@@ -27,7 +27,7 @@ class Fiber {
   [[noreturn]] static void enter(Fiber*);
   static void exchange(Registers& save, Registers& load);
 
-  Registers inside_, outside_;  // of the fiber and of its resumer, while the other one runs
+  Registers inside_, outside_;  // the saved registers of the fiber and of its resumer
   void (*entry_)(void*) = nullptr;
   void* argument_ = nullptr;
   std::byte* stack_ = nullptr;

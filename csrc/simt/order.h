@@ -1,7 +1,7 @@
-// Finds races: which accesses of the threads of a block are ordered, and which are not. The method is vector
-// clocks (Lamport; Mattern; vector_clocks.h). Every thread has a clock, and learns the clocks of other
-// threads at barriers. An access of thread t at time c is ordered before an access of thread u if u knows
-// that t's clock is c or later.
+// Finds races: accesses of the threads of a block that are not ordered. The method is vector clocks (Lamport;
+// Mattern; vector_clocks.h). Every thread has a clock, and learns the clocks of other threads at barriers. An
+// access of thread t at time c is ordered before an access of thread u if u knows that t's clock is c or
+// later.
 #pragma once
 
 #include <cstdint>

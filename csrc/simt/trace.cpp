@@ -90,7 +90,7 @@ void check(Region& r, uintptr_t a, int bytes, Kind kind, uint32_t pc) {
       std::memset(&r.initialized[r.offset(a)], 1, size_t(bytes));
     return;
   }
-  // A GPU stops at a misaligned access, and this processor may, too. bytes is a power of two.
+  // A GPU stops at a misaligned access, and this processor may stop, too. bytes is a power of two.
   if (kind != Kind::async_copy && (a & uintptr_t(bytes - 1)) != 0)
     report_and_stop("misaligned",
                     "an access of " + std::to_string(bytes) + " bytes to '" + r.name + "' at offset " +

@@ -1,8 +1,8 @@
-// Products in which the bits of a row of C do not depend on the other rows, nor on how many there are
+// Products in which the bits of a row of C do not depend on the other rows or on their number
 // (docs/invariant.md). They are computed by a row that obeys GemmProblem::invariant. Which row that is
 // depends on the type, the layouts, n and k, but not on m; the row may have other kernels for few rows that
-// add in the same order. Sums of integers are exact: where no row obeys for their type, the fastest one
-// computes them.
+// add in the same order. Sums of integers are exact in any order. So if no row of an integer type obeys it,
+// the fastest row computes the product.
 #include "core/can_run.h"
 #include "core/simulator.h"
 #include "strategies/strategies.h"

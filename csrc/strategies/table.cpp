@@ -72,7 +72,7 @@ Pick fastest(const GemmProblem& p, Device device, int threads) {
   find_row(kernels_for(device), device, [&](const Kernel& k) {
     if (!contains(k.dtypes, p.type) || !can_run(k, p)) return false;
     const double seconds = k.predict_on_cpu ? predicted(k, p, threads) : predicted(k, p);
-    // Of equal ones, which have no prediction, the last rung of a CPU is the fastest one.
+    // Rows without a prediction are equal here; on a CPU the last of these rungs is the fastest.
     if (!best.row || seconds < best.seconds || (device == Device::cpu && seconds == best.seconds))
       best = {&k, seconds};
     return false;

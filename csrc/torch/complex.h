@@ -30,8 +30,8 @@ class [[gnu::visibility("hidden")]] ComplexProduct {  // as Tensor is
   explicit ComplexProduct(const ProductCall&);  // throws as multiply() does
   ~ComplexProduct();
 
-  // Computes it by a row that takes complex matrices. False, and nothing is written, if there is none, or if
-  // it lacks memory.
+  // Computes it by a row that takes complex matrices. Returns false, and writes nothing, if there is none, or
+  // if there is too little memory for it.
   bool by_row();
   // The real product that computes it otherwise. Its tensors live as long as this object.
   ProductCall as_real();

@@ -1,5 +1,5 @@
-// What measures a product where it first runs. The module of Python (csrc/python) sets it, so this header
-// includes nothing of torch.
+// The function that measures a product where it first runs. The module of Python (csrc/python) sets it, so
+// this header includes nothing of torch.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ struct FirstCall {
   std::function<void(std::string_view kernel)> run;
 };
 
-// Measures, and remembers what it found. Returns whether the kernel is known now; it is not where nothing may
-// be measured at present, as during the capture of a graph.
+// Measures, and remembers what it found. Returns whether the kernel is known now. It is not known if nothing
+// may be measured at present, for example during the capture of a graph.
 using Measure = bool (*)(const FirstCall&);
 void set_measure(Measure);
 

@@ -101,7 +101,7 @@ bool measure_first(const ProductCall& call, const Plan& plan, Device device, int
     const auto kernel = std::ranges::find(kernels, name, &Kernel::name);
     try {
       if (!scratch) scratch.emplace(call, plan);
-    } catch (const std::exception& error) {  // torch's own, where memory runs out
+    } catch (const std::exception& error) {  // torch throws its own exception if memory runs out
       throw CannotRun(std::string("it cannot run here: ") + error.what());
     }
     try {

@@ -10,8 +10,8 @@ namespace fastgemm::torch_ops {
 
 inline bool is_tuned(const ProductCall& call) { return !call.is_group && (call.tune || tunes_all()); }
 
-// Whether a product is to be measured: the call asks for that and leaves the choice open, and nothing is
-// remembered. Symmetric results and other shortcuts are not.
+// Whether a product is to be measured: the call asks for a measurement, names neither level nor kernel, and
+// no kernel is remembered for the product. Symmetric results and other shortcuts are never measured.
 bool is_unmeasured(const ProductCall&, const GemmProblem&, const Decision&, Device, int threads);
 
 // Measures the product of a plan. `run` computes it by a kernel, into a result of the plan's layout. Returns

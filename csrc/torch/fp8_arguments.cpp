@@ -9,7 +9,7 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// Whether a matrix lies in rows. The stride of a dimension of size 1 means nothing.
+// Whether the rows of a matrix are contiguous. The stride of a dimension of size 1 has no meaning.
 bool in_rows(const View& v) { return v.size(1) <= 1 || v.stride(1) == 1; }
 bool in_columns(const View& v) { return v.size(2) <= 1 || v.stride(2) == 1; }
 
@@ -39,7 +39,7 @@ Fp8Operand::Fp8Operand(const char* name, const Tensor& codes, const Tensor& scal
               "; accepted: torch.float32 and torch.float8_e8m0fnu");
   std::vector<int64_t> expected(view_.sizes, view_.sizes + view_.dim);
   blocks_ = {block_of(blocks.rows, view_.size(2)), block_of(blocks.cols, view_.size(1))};
-  // Of an empty dimension that is a single block, there is one scale.
+  // A dimension that is a single block has one scale, even if it is empty.
   const auto count = [](int64_t size, int64_t given, int64_t block) {
     return given == 0 ? 1 : packed::blocks(size, block);
   };

@@ -1,4 +1,4 @@
-// Matrices of 8-bit floating-point numbers and their scales, as the ops of fp8 take them.
+// Matrices of 8-bit floating-point numbers and their scales, as arguments of the fp8 ops.
 #pragma once
 
 #include "core/fp8.h"
@@ -14,29 +14,30 @@ struct Blocks {
 
 // The code of a torch dtype. Throws std::invalid_argument, naming the argument.
 Fp8 fp8_code(const char* name, int32_t dtype);
-// Throws std::invalid_argument unless the blocks are not negative.
+// Throws std::invalid_argument if a size of a block is negative.
 void check_blocks(const Blocks&);
 
-// One operand, checked: codes (m, k) or (batch, m, k) of any strides, and scales with a number for each
-// block, of the same number of dimensions, float32 or e8m0, of any strides. Throws std::invalid_argument.
+// One checked operand. Its codes are (m, k) or (batch, m, k). Its scales, float32 or e8m0, have one number
+// for each block and as many dimensions as the codes. Both may have any strides. Throws
+// std::invalid_argument.
 class [[gnu::visibility("hidden")]] Fp8Operand {  // as Tensor is
  public:
   Fp8Operand(const char* name, const Tensor& codes, const Tensor& scales, const Blocks&);
 
   const View& view() const { return view_; }
-  // Whether columns are contiguous, and rows are not. codes_of() then returns the transposed matrix.
+  // Whether the columns are contiguous and the rows are not. codes_of() then returns the transposed matrix.
   bool lies_in_columns() const { return in_columns_; }
-  // Whether float32 scales belong to whole rows (columns), or to all. This does not depend on the number of
-  // rows (columns).
+  // Whether the scales are float32, and each belongs to a whole row (column) or to the whole matrix. This
+  // does not depend on the number of rows (columns).
   bool scales_are_lines(bool of_rows) const;
   BlockScales scales_of(int64_t batch) const;
   Fp8 code() const { return code_; }
-  // Matrix `batch` as it is: (rows, columns), one of its strides is 1.
+  // Matrix `batch` in place, (rows, columns); one of its strides is 1.
   ConstMatrix matrix(int64_t batch) const;
   // Between matrices of a batch, and between their scales.
   int64_t matrix_stride() const { return matrix_.dim == 3 ? matrix_.stride(3) : 0; }
   int64_t scales_stride() const { return scale_view_.dim == 3 ? scale_view_.stride(3) : 0; }
-  // Matrix `batch`, without a result.
+  // The problem of widening matrix `batch`; its result is not set.
   WidenFp8 codes_of(int64_t batch, bool scaled) const;
   // The transposed matrix as a packed weight in the order of a CPU, if it has that order.
   std::optional<PackedWeight> as_weight(bool scaled) const;
@@ -47,7 +48,7 @@ class [[gnu::visibility("hidden")]] Fp8Operand {  // as Tensor is
   View matrix_;                 // view_, or the copy
   bool in_columns_ = false;
   Fp8 code_;
-  Blocks given_, blocks_;  // with 0 for a whole dimension; with its size
+  Blocks given_, blocks_;  // given_ has 0 for a whole dimension, blocks_ its size
 };
 
 }  // namespace fastgemm::torch_ops

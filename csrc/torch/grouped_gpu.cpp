@@ -51,8 +51,8 @@ void use_scratch(GemmProblem& p, OpContext& context) {
   p.out.data = context.allocate(matrices * size_t(p.m * pitch) * size_t(size));
 }
 
-// The row whose sums do not depend on the number of rows: the first one that takes the type. All rows that
-// take groups add a group's k in one order, but not the same one.
+// The row whose sums do not depend on the number of rows: the first one that takes the type. Every row that
+// takes groups adds a group's k in a fixed order, but different rows have different orders.
 const Kernel& invariant_row(const GemmProblem& p, Device device, const Choice& choice) {
   for (const std::string_view name : {"grouped_wgmma", "grouped_mma", "small"})
     for (const Kernel& k : kernels_for(device))

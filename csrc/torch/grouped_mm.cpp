@@ -22,7 +22,7 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// The numbers of a bias for one group, from a column on.
+// The part of the bias for one group, from column `column` on.
 Part<1> bias_of(const TensorRef& bias, int64_t group, int64_t column, int64_t cols) {
   if (!bias) return {bias, 0, {cols}, {1}};
   const View& v = bias.view;

@@ -61,7 +61,7 @@ const void* require(const char* name, const Tensor& t, const Owner& on, std::vec
   return v.data;
 }
 
-// Groups of the units are those that kernels know: parts of a unit, or whole units.
+// Kernels know two kinds of groups: parts of a unit, and whole units.
 void check_units(const PackedWeight& w, int64_t k) {
   if (w.by_rows(k)) return;
   const bool parts = w.group_k == 16 || w.group_k == 32 || w.group_k == 64;

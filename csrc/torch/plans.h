@@ -45,7 +45,7 @@ class Signature {
 struct Plan {
   bool is_empty = false;  // the result has no elements
   // An operand without a unit stride is copied first. If no allowed kernel takes the type of the product,
-  // both are copied to a wider type. The problem is that of the copies.
+  // both are copied to a wider type. The problem then describes the copies.
   std::optional<int32_t> copies_a_to, copies_b_to;  // torch dtypes
   bool copies_result = false;  // out has no unit stride: a contiguous result is computed, then copied to it
   GemmProblem problem;         // includes the innermost batch dimension only

@@ -6,7 +6,7 @@ time on the distinction.
 
 A message begins with the function of this package that was called: "fastgemm.matmul: ...". Inner functions do not
 know this name and begin with "fastgemm: "; the outermost public function puts its name there. If no public
-function was called, as for torch's own in a patch, "fastgemm: " remains."""
+function was called (a patch computes torch's own functions), "fastgemm: " remains."""
 
 from __future__ import annotations
 

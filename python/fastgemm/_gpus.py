@@ -25,7 +25,7 @@ class Multiprocessor:
 
     max_threads: int
     max_blocks: int
-    shared_bytes: int  # of all blocks together; the system uses 1 KB of each block
+    shared_bytes: int  # of all blocks together, with the 1 KB that the system adds to each block
     shared_bytes_per_block: int
     # Multiply-adds without tensor cores. int8: __dp4a, four at once. int64: three of 32 bits, one twice as wide.
     results_per_cycle: Mapping[str, int]

@@ -56,7 +56,7 @@ def info() -> dict[str, str]:
 
 
 def _call(name: str) -> bool:
-    """Calls a function of the library. Whether there is a library."""
+    """Calls a function of the library; returns whether there is a library."""
     library, _ = load()
     if library is not None:
         getattr(library, name)()
@@ -65,13 +65,14 @@ def _call(name: str) -> bool:
 
 @functools.cache
 def use_in_eager_mode() -> bool:
-    """Gives the ops for eager mode kernels, gradients and autocast without Python. Whether there is a library."""
+    """Registers kernels, gradients and autocast in C++ for the ops of eager mode. Returns whether there is a
+    library."""
     return _call("use_in_eager_mode")
 
 
 @functools.cache
 def register() -> bool:
-    """Replaces torch's products, once for the process. Whether there is a library that can."""
+    """Replaces torch's products, once for the process. Returns whether there is a library that can do this."""
     return _call("take_over")
 
 

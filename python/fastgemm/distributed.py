@@ -75,7 +75,7 @@ def register() -> None:
             # and these keyword arguments. register_sharding names only arguments of type int; then a product
             # with trans_a=True would get the cached result of one without.
             known[op].static_kwargkey = [a.name for a in op._schema.arguments if a.kwarg_only]
-            # Nor do the arguments hold lists of tensors, which torch 2.11 takes 80 us to look for.
+            # The arguments hold no lists of tensors, either: torch 2.11 takes 80 us to look for them.
             known[op].needs_pytree = False
 
 
@@ -206,8 +206,9 @@ def _grouped_rules(
     precision: str | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Iterator[Rule]:
-    """Products of groups, of which every device has the ends: a dimension that they divide is not sharded. Nor is
-    the dimension of the groups, because a group begins where the one before it ends, which may be elsewhere."""
+    """Products of groups. Every device has the ends of all groups. A dimension that groups divide is not sharded,
+    and the dimension of the groups is not sharded either: a group begins where the group before it ends, which may
+    be on another device."""
     from torch.distributed.tensor import Partial, Replicate, Shard
 
     grouped = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}.get((a.ndim, b.ndim), "")

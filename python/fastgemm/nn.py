@@ -150,7 +150,7 @@ def convert(
 
 
 def _own_class(layer: torch.nn.Module) -> type[torch.nn.Module] | None:
-    """The class of this module that a layer could become one of."""
+    """The class of this module into which a layer can be converted, or None."""
     # A layer in TorchScript has another class, and this name.
     if isinstance(layer, torch.nn.Linear) or getattr(layer, "original_name", None) == "Linear":
         return Linear

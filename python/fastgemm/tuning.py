@@ -9,10 +9,8 @@ whole under a lock and renamed into place. If it cannot be read or written, it i
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import statistics
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +24,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from . import _errors, _introspect
 from ._choice import cpu_predictions, storage
 from ._choice.clocks import first_runs, gpu_clock, time_all, wall_clock
-from ._choice.storage import locked_sets, replace_file, versions
+from ._choice.storage import versions
 from ._ops.torch_flags import torch_fp32_precision
 from ._typing import Precision
 from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
 
 __all__ = ["Timing", "Tuned", "autotune", "cache_file", "clear_cache", "limit_workspace"]
 FORMATS = (1, 2, 3)  # read; the last is written
-OF_AUTOTUNE = 13  # values of its keys; a first call's has one more, and holds for less
+OF_AUTOTUNE = 13  # values in a key of autotune; a key of a first call has one more, and holds for fewer calls
 Key = tuple[Any, ...]
 Seconds = dict[str, float]  # by kernel
 
@@ -66,18 +64,11 @@ def environment(device: torch.device | str = "cpu") -> str:
 
 def _read(path: Path) -> Sets:
     """The file's measurements by environment; {} when there is none. Raises OSError or ValueError."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["format"] not in FORMATS:
-            raise ValueError(f"its format is {data['format']!r}, not {FORMATS[-1]}")
+    with storage.damage("fastgemm autotune file"):
         return {
             _name(where): {_key(key): _known(*entry) for key, *entry in entries}
-            for where, entries in data["sets"].items()
+            for where, entries in storage.read_sets(path, FORMATS).items()
         }
-    except FileNotFoundError:
-        return {}
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"not a fastgemm autotune file: {error}") from error
 
 
 def _key(values: list[Any]) -> Key:
@@ -128,7 +119,7 @@ def load_cache() -> int:
                 for key, entry in known.items():
                     _remember(key, entry.kernel, where, entry.seconds)
     except (OSError, ValueError) as error:
-        warnings.warn(f"fastgemm: ignoring the autotune cache {path}: {error}", RuntimeWarning, stacklevel=2)
+        storage.warn(f"ignoring the autotune cache {path}: {error}")
     return _introspect.remembered_count()
 
 
@@ -146,28 +137,20 @@ def kept_kernel(key: Key, device: torch.device | str = "cpu") -> str | None:
     return known.kernel if known else None
 
 
-def _write(path: Path, sets: Sets) -> None:
-    lists = {
-        where: [[list(key), *filter(None, e)] for key, e in known.items()] for where, known in sets.items()
-    }
-    replace_file(path, {"format": FORMATS[-1], "sets": lists})
-
-
 def _save(new: dict[Key, str], where: str | None = None, seconds: Seconds | None = None) -> bool:
     """Merges measurements into the file; else there was a warning."""
-    from filelock import Timeout
-
     path, where = cache_file(), where or environment()
+
+    def merged(sets: Sets) -> dict[str, list[Any]]:
+        known = {key: Known(kernel, seconds or {}) for key, kernel in new.items()}
+        sets[where] = {**sets.get(where, {}), **known}
+        return {of: [[list(key), *filter(None, e)] for key, e in known.items()] for of, known in sets.items()}
+
     try:
-        with locked_sets(path, _read) as sets:
-            known = {key: Known(kernel, seconds or {}) for key, kernel in new.items()}
-            sets[where] = {**sets.get(where, {}), **known}
-            _write(path, sets)
+        storage.change(path, FORMATS[-1], _read, merged)
         return True
-    except (OSError, Timeout) as error:
-        warnings.warn(
-            f"fastgemm: cannot write the autotune cache {path}: {error}", RuntimeWarning, stacklevel=3
-        )
+    except OSError as error:
+        storage.warn(f"cannot write the autotune cache {path}: {error}")
         return False
 
 
@@ -324,7 +307,7 @@ def autotune(
 
     Returns:
         The fastest kernel and all timings. The choice holds for problems of exactly this key: dtype, sizes,
-        layout and thread count. On a CPU the choices for products nearby follow the times, too.
+        layout and thread count. On a CPU the times also change the choices for products of similar sizes.
 
     Raises:
         TypeError: an operand is no tensor, or there is no product of its dtype, or it is complex.

@@ -10,9 +10,9 @@ import torch
 from fastgemm.bench import Add, Gemm, Transpose, instantiate
 from fastgemm.bench import ladder as ladder_module
 from fastgemm.bench.ladder import order_violations, precision_notes, run_ladder, steps
-from fastgemm.bench.limits import gpu_tensor_peak
 from fastgemm.bench.problems import Instance
 from fastgemm.bench.records import Measurement, select
+from fastgemm.bench.session import gpu_tensor_peak
 from fastgemm.bench.sweep import kernel_name
 from reference import needs_simulator
 

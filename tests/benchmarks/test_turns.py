@@ -24,7 +24,7 @@ def few_samples(monkeypatch):
 
 def measured_with(monkeypatch, product, inside=contextlib.nullcontext, device="cpu"):
     """Measures one further way of calling and torch."""
-    ways = {turns.BASELINE: turns.WAYS[turns.BASELINE], "other": turns.Way(product, inside)}
+    ways = {turns.BASELINE: turns.WAYS[turns.BASELINE], "other": turns.CallPath(product, inside)}
     monkeypatch.setattr(turns, "WAYS", ways)
     monkeypatch.setattr(turns, "ROWS", (8,))
     monkeypatch.setattr(turns, "DTYPES", (torch.float32,))

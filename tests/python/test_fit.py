@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from fastgemm._choice.fit import FASTEST, fit, fit_limited, nearness, predict, predict_limited, thin
+from fastgemm._choice.fit import FASTEST, fit, fit_limited, predict, predict_limited, thin
+from fit_costs import nearness
 from generated_files import same_but_for_rounding
 
 

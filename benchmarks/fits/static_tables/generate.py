@@ -82,8 +82,8 @@ def is_own(kernel: str) -> bool:
 
 
 def gpu_columns(points: list[Point]) -> list[str]:
-    """The kernels whose speeds a GPU's table holds: the libraries, then kernels that are faster than these at some
-    point and are the fastest there, among all others or among own ones."""
+    """The kernels whose speeds a GPU's table holds: first the libraries. Then every kernel that at some point is
+    faster than the libraries, and is also the fastest of all other kernels or of own kernels there."""
     names = {name for point in points for name in point["seconds"]}
     first: Counter[str] = Counter()
     for point in points:

@@ -11,7 +11,7 @@ void dequantize(const PackedBlock& block) { FASTGEMM_BY_ISA(dequantize_block)(bl
 
 void cpu::run_dequantize(const Dequantize& d, Context& ctx) {
   if (d.n <= 0 || d.k <= 0) return;
-  constexpr int64_t kTask = 1 << 18;  // weights: a twentieth of a millisecond
+  constexpr int64_t kTask = 1 << 18;  // weights of a task, which takes a twentieth of a millisecond
   const int64_t rows = std::clamp<int64_t>(kTask / d.k, 1, d.n), tasks = (d.n + rows - 1) / rows;
   ctx.parallel(tasks, [&](int64_t task) {
     const int64_t n = task * rows;

@@ -83,7 +83,8 @@ FASTGEMM_INLINE void look_up32(const Weights16<T>& table, const uint8_t* codes, 
 }
 #endif
 
-// The columns k ... end of a row; `codes` is the whole row. Reads no byte without a code of these.
+// Converts columns [k, end) of a row. `codes` points to the whole row. Only bytes with codes of these columns
+// are read.
 template <class T>
 FASTGEMM_INLINE void convert4(const uint8_t* codes, const float* numbers, const Group& group, int64_t k,
                               int64_t end, T* to) {
@@ -125,7 +126,7 @@ void convert_rows(const PackedBlock& b) {
     const int64_t n = b.first_n + row, of_row = (w.group_n == 1 ? n : n / w.group_n) * groups;
     const uint8_t* codes = static_cast<const uint8_t*>(b.codes) + n * pitch;
     T* to = static_cast<T*>(b.to) + row * b.ld;
-    // Engines read short pieces of many rows, and then the next pieces of these rows.
+    // The engines convert a short piece of many rows, and then the next piece of the same rows.
     for (int64_t i = 0; i < min<int64_t>(b.depth, 1024) * bits_of(code) / 8; i += 64)
       __builtin_prefetch(codes + end * bits_of(code) / 8 + i, 0, 2);
     int64_t k = b.first_k;

@@ -162,7 +162,7 @@ inline T round_to(Acc x) {
   }
 }
 
-// alpha or beta in the accumulator's type. For integers they are whole numbers and wrap, too.
+// alpha or beta in the accumulator's type. For integers they are whole numbers, and they wrap.
 template <class Acc>
 inline Acc scalar_of(double x) {
   if constexpr (std::is_integral_v<Acc>) {

@@ -8,7 +8,7 @@
 //
 // The order of the two inner loops is exchanged within a group of B micro-panels that fits in L2 beside the A
 // block. Consecutive tiles of C then lie side by side. If they lay one below the other, each row of a tile
-// would be in another page, which costs TLB entries and starts the prefetchers anew.
+// would be in another page: this costs TLB entries, and the prefetchers would start again for each row.
 //
 // Levels 5 and 6 and the dot-product kernels use this one engine with different Traits (AMX has its own,
 // amx_engine.h):
@@ -340,7 +340,7 @@ class Engine {
   int threads_;
   int64_t grid_m_ = 1, grid_n_ = 1;
   int64_t k_blocks_, packed_k_blocks_, kc_, mc_, nc_;
-  int64_t group_, row_blocks_;  // micro-panels of B, blocks of a cell's rows
+  int64_t group_, row_blocks_;  // micro-panels of B in a group, and blocks of rows in a cell
   int64_t a_bytes_, b_bytes_, sums_bytes_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kTask = 1 << 16;  // numbers: tens of microseconds
 
-// As many codes as a vector has floats. Those of e5m2 are the upper bytes of float16.
+// Decodes one code for each float of a vector. An e5m2 code is the upper byte of a float16.
 template <Fp8 code>
 FASTGEMM_INLINE Vector<float> decode_vector(const uint8_t* codes) {
   if constexpr (code == Fp8::e4m3) return weights::e4m3_to_float(load_extended<uint32_t>(codes));
@@ -43,7 +43,8 @@ void widen_matrix(const WidenFp8& g, Context& ctx) {
   });
 }
 
-// The bits of the largest modulus, of NaN if there is one: its bits are larger than those of infinity.
+// The bits of the largest modulus. If there is a NaN, its bits win, because they are larger than those of
+// infinity.
 template <class T>
 FASTGEMM_INLINE uint32_t largest_of(const T* x, int64_t n) {
   uint32_t largest = 0;
@@ -62,7 +63,7 @@ struct Quantizer {
   const T* row_of_x(int64_t i) const { return static_cast<const T*>(g.x) + i * g.row_stride; }
   int64_t width(int64_t block) const { return min(g.block_cols, g.cols - block * g.block_cols); }
 
-  // Adds the moduli of rows [begin, end) to `largest`, which has a number for each block of columns.
+  // Updates `largest`, which has the largest modulus of each block of columns, by rows [begin, end).
   void find(int64_t begin, int64_t end, uint32_t* largest) const {
     for (int64_t i = begin; i < end; ++i)
       for (int64_t b = 0; b < scale_cols; ++b)
@@ -102,7 +103,7 @@ void quantize_matrix(const QuantizeFp8& g, Context& ctx, uint32_t* largest) {
     });
     return;
   }
-  // A block has many rows, as that of a whole tensor.
+  // A block has many rows, for example if one scale serves the whole tensor.
   for (int64_t first = 0; first < g.rows; first += g.block_rows) {
     const int64_t last = min(g.rows, first + g.block_rows), strips = ceil_div(last - first, strip);
     const auto each = [&](auto&& body) {

@@ -12,7 +12,7 @@ void cpu::run_widen_fp8(const WidenFp8& g, Context& ctx) {
 
 void cpu::run_quantize_fp8(const QuantizeFp8& g, Context& ctx) {
   if (g.rows <= 0 || g.cols <= 0) return;
-  // A number for each block of each row: tasks that share a block each have their own.
+  // One number for each row and block of columns, so that tasks that share a block have numbers of their own.
   const size_t bytes = size_t(g.rows * g.scale_cols()) * sizeof(uint32_t);
   auto* const largest = static_cast<uint32_t*>(ctx.allocate(bytes));
   std::memset(largest, 0, bytes);

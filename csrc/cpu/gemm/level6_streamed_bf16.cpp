@@ -1,5 +1,6 @@
-// streamed_weights for bfloat16 by the pair product of AVX512-BF16. A vector has 32 weights, rounded to
-// bfloat16 as those of the engines are; so a look-up gives twice as many, and so does a product.
+// streamed_weights for bfloat16 by the pair product of AVX512-BF16. A vector has 32 weights, which are
+// rounded to bfloat16 as in the engines. So one look-up and one product handle twice as many weights as in
+// float32.
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/streamed_weights.h"
 
@@ -11,7 +12,7 @@ struct Pairs {
   using X = BFloat16;
   using Weights = __m512i;
   using Factors = __m512i;
-  using Rest = NumberPairs;
+  using Remainder = NumberPairs;
   static constexpr int kVector = 2 * N;
   static FASTGEMM_INLINE __m512i factors(const BFloat16* x) { return load<__m512i>(x); }
   static FASTGEMM_INLINE V add(V sums, __m512i weights, __m512i x) {

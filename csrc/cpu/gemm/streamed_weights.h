@@ -16,11 +16,11 @@ inline constexpr int kMostRows = 8;       // of the weight, computed at once
 inline constexpr int kMostOfX = 8;        // rows of x, computed at once
 inline constexpr int64_t kColumns = 64;   // of the result, stored at once
 inline constexpr int64_t kBlockOfX = 64;  // rows of x whose sums are kept at once
-inline constexpr int64_t kRest = 512;     // weights that become numbers at once where lines do not suit
+inline constexpr int64_t kRest = 512;     // weights converted at once where lines do not fit the groups
 inline constexpr int64_t kScales = kPanel / 8 + N;
 inline constexpr float kNoZeros[kScales] = {};
 
-// How many rows of the weight are computed with M rows of x: as many as have their sums and groups in
+// How many rows of the weight are computed at once with M rows of x. Their sums and groups must fit in
 // registers.
 template <class Kind, int M>
 constexpr int kRowsWith = kVectorBytes == 64 ? (M == 1          ? Kind::kMostRows
@@ -29,13 +29,13 @@ constexpr int kRowsWith = kVectorBytes == 64 ? (M == 1          ? Kind::kMostRow
                           : M <= 2           ? 2
                                              : 1;
 
-// Lines of R rows of the weight, and the rows of x at the same place.
+// Lines of R rows of the weight, and the part of the rows of x that they are multiplied by.
 struct Strip {
   const uint8_t* codes[kMostRows];
   Scales scales[kMostRows];
   int64_t lines, lines_of_group, groups_of_line;  // one of the last two is 0
   int64_t first_line;                             // of the panel, counted from the start of its first group
-  int64_t ahead;                                  // bytes to the rows of the weight that come next
+  int64_t ahead;                                  // bytes from these rows of the weight to the next ones
   const void* x;
   int64_t ldx;
 };
@@ -92,17 +92,18 @@ __attribute__((noinline)) void add_lines(const Strip& s, V* all_sums) {
     for (int m = 0; m < M; ++m) store(reinterpret_cast<float*>(all_sums + r * M + m), sums[r][m]);
 }
 
-// A problem, and how its rows are divided. x lies in the order in which lines are read: first `in_lines`
-// columns in the order of their kind, then the others; zeros follow, and rows of zeros up to a multiple of M.
+// A problem, and how its rows are divided. x is copied in the order in which lines are read: first the
+// `in_lines` columns that lines cover, in the order of the kind of line, then the other columns. Zeros fill
+// each row, and rows of zeros fill up to a multiple of M.
 struct Streamed {
   const GemmProblem& p;
-  PackedWeight w;  // without its global scale, which the sums get
+  PackedWeight w;  // without its global scale, which multiplies the sums
   int64_t group_k, in_lines, ldx;
   const void* x;
-  Scales scales;  // what all rows have in common
+  Scales scales;  // the fields that all rows share
 };
 
-// `steps`: of a line along whose lanes codes lie, otherwise 0. `vector`: weights in a vector.
+// `steps`: Kind::kSteps if Kind::kAlongLanes is true, else 0. `vector`: the number of weights in a vector.
 template <class T, class X>
 __attribute__((noinline)) void copy_x(const GemmProblem& p, int64_t in_lines, int64_t rows, int64_t ldx,
                                       int steps, int vector, X* to) {
@@ -126,8 +127,8 @@ __attribute__((noinline)) void copy_x(const GemmProblem& p, int64_t in_lines, in
   }
 }
 
-// y[i * kColumns + r] = the sum of row n + r of the weight, r < R, with row `first` + i of x, i < count. Rows
-// beyond the weight are computed as its last one.
+// y[i * kColumns + r] = the dot product of row n + r of the weight and row `first_x` + i of x, for r < R and
+// i < count. Rows beyond the end of the weight are computed with its last row.
 template <class Kind, int M>
 void sum_rows(const Streamed& s, int64_t n, int64_t first_x, int64_t count, V* sums, float* y) {
   constexpr int R = kRowsWith<Kind, M>;
@@ -177,7 +178,7 @@ void sum_rows(const Streamed& s, int64_t n, int64_t first_x, int64_t count, V* s
     strip.lines = ceil_div(depth, Kind::kVector);
     for (int64_t i = 0; i < count; i += M) {
       strip.x = static_cast<const X*>(s.x) + (first_x + i) * s.ldx + k;
-      add_lines<typename Kind::Rest, M, R>(strip, sums + i * R);
+      add_lines<typename Kind::Remainder, M, R>(strip, sums + i * R);
     }
   }
   for (int64_t i = 0; i < count; ++i)
@@ -197,8 +198,8 @@ __attribute__((noinline)) inline void store_block(const GemmProblem& p, const fl
 }
 
 // Calls body(block, follows) for all blocks. Each thread takes the blocks of its own range in order, so that
-// it reads memory in order (`follows`: it computed the block before). Then it helps the others. `counters`
-// has 64 bytes for each thread.
+// it reads memory in order. `follows` says that the thread also computed the block before. A thread that has
+// finished its range takes blocks of other threads. `counters` has 64 bytes for each thread.
 template <class Body>
 FASTGEMM_INLINE void deal_ranges(int64_t blocks, int64_t threads, int64_t task, char* counters, Body&& body) {
   for (int64_t other = 0; other < threads; ++other) {
@@ -267,7 +268,7 @@ void stream_rows(const GemmProblem& p, int64_t group_k, bool by_lines, Context& 
   stream<Kind, kMostOfX>(p, group_k, by_lines, ctx);
 }
 
-// A scale of a whole row is one of a group that does not end.
+// A scale of a whole row is treated as the scale of an endless group.
 inline int64_t group_of(const GemmProblem& p) {
   return p.packed.by_rows(p.k) ? int64_t{1} << 40 : p.packed.group_k;
 }

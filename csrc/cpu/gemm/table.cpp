@@ -67,14 +67,14 @@ Kernel row(int level, std::string_view name, DTypeSet types, std::string_view ne
   if (types & kTimesWeights) k.codes = kNoCode | kAllCodes, k.rejects = not_in_plain_order;
   return k;
 }
-// For kernels with the five loops of the engine (run_engine.h). If asked to, these sum in an order that does
-// not depend on m.
+// For kernels with the five loops of the engine (run_engine.h). If GemmProblem::invariant is set, they sum in
+// an order that does not depend on m.
 Kernel in_order(Kernel k) {
   k.invariant = always;
   return k;
 }
-// For packed weights streamed_weights keeps the order, in a sixth of the time for one row of x, and in twice
-// the time for 128.
+// For packed weights, the row streamed_weights keeps the order instead. It takes a sixth of this row's time
+// for one row of x, and twice this row's time for 128 rows.
 Kernel in_order_of_matrices(Kernel k) {
   k.invariant = [](const GemmProblem& p) { return !p.packed.is_given(); };
   return k;

@@ -1,18 +1,18 @@
-// What streamed_weights reads of a row of a packed weight: a line of codes at a time, converted in registers.
+// Lines of codes: streamed_weights reads a row of a packed weight line by line, and converts each line in
+// registers.
 //
 // A kind of line has
 //   X, Weights, Factors           an element of x; a vector of weights, and of x
 //   kVector                       weights in a vector
 //   kBytes, kCodes, kSteps        a line has kSteps vectors of weights
 //   kAlongLanes                   whether lane i of vector s is code kSteps * i + s, not code kVector * s + i
-//   suits(group_k)                whether groups are whole lines, or lines whole groups
-//   Group                         what makes weights of the codes of a line; it is set() for each group, or
-//   for
-//                                 each line that has several
-//   kMostRows                     of the weight at once, so that their groups stay in registers
+//   suits(group_k)                whether a group is a number of lines, or a line is a number of groups
+//   Group                         converts the codes of a line to weights; set() is called for each group, or
+//                                 for each line that has several groups
+//   kMostRows                     rows of the weight at once, so that their groups stay in registers
 //   Line, read(codes), weights<step>(group, line)
 //   factors(x), add(sums, weights, factors)
-//   Rest                          the kind for the weights of this type that are no whole lines
+//   Remainder                     the kind of line for the weights at the end of a row that fill no line
 #pragma once
 
 #include "cpu/gemm/weight_vectors.h"
@@ -71,9 +71,10 @@ FASTGEMM_INLINE V pick(const float* from, Bits index) {
 }
 #endif
 
-// What the groups of one row of a panel are made of. The arrays have N more elements than groups.
+// The numbers, scales and zeros of one row of a panel, from which Group::set() makes its groups. The arrays
+// have N more elements than groups.
 struct Scales {
-  const float* numbers;  // of a format of 4 bits
+  const float* numbers;  // the 16 numbers of a 4-bit format
   const float *scales, *subtracted, *added;
   Bits group_of_lane;  // within a line
 
@@ -91,7 +92,7 @@ struct Floats {
   using X = float;
   using Weights = V;
   using Factors = V;
-  using Rest = struct Numbers;
+  using Remainder = struct Numbers;
   static constexpr int kVector = N;
   static FASTGEMM_INLINE V factors(const float* x) { return load<V>(x); }
   static FASTGEMM_INLINE V add(V sums, V weights, V x) { return sums + weights * x; }
@@ -128,7 +129,7 @@ struct Nibbles : Floats {
   }
 };
 
-// What a group needs where its codes are numbers: the scale and the zero, or nothing.
+// The groups of codes that are numbers already: they hold a scale and a zero, or nothing.
 struct AffineGroup {
   Affine affine;
   FASTGEMM_INLINE void set(const Scales& s, int64_t g) { affine = s.of_group(g); }

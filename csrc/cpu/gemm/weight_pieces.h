@@ -20,8 +20,8 @@ inline constexpr DType kWeightType<BFloat16> = DType::bf16;
 template <class T>
 inline constexpr bool kTakesWeights = kWeightType<T> != DType::bits8;
 
-// Calls pack(rows, b, column_stride, k_stride) for the rows `k` of up to COLUMNS columns of B from j on, in
-// pieces of rows. Product is a problem as in engine.h.
+// Calls pack(rows, b, column_stride, k_stride) for rows [begin, end) of k of B, piece by piece. A piece has
+// up to COLUMNS columns from j on. Product is a problem as in engine.h.
 template <int64_t COLUMNS, class Product, class Pack>
 FASTGEMM_INLINE void with_pieces(const Product& p, int64_t j, int64_t begin, int64_t end, Pack&& pack) {
   using Element = typename Product::Element;

@@ -10,8 +10,8 @@ using V = Vector<float>;
 using Bits = Vector<uint32_t>;
 constexpr int N = kLanes<float>;
 
-// e4m3 has 7 for an exponent of 0, float32 has 127. Subnormal numbers are computed without subnormal floats,
-// which the processor may be set to take as zero: as 1 + m / 8 in the binade of 2^-6, less 2^-6.
+// An exponent of 0 is stored as 7 in e4m3 and as 127 in float32. The processor may be set to take subnormal
+// floats as zero. So subnormal numbers are computed without them: as (1 + m / 8) 2^-6 - 2^-6.
 FASTGEMM_INLINE V e4m3_to_float(Bits bytes) {
   const Bits magnitude = bytes & 0x7fu, sign = (bytes & 0x80u) << 24, shifted = magnitude << 20;
   const V normal = (V)(shifted + (120u << 23)), subnormal = (V)(shifted + (121u << 23)) - 0x1p-6f;
@@ -67,7 +67,7 @@ __attribute__((noinline)) inline void read_zeros(const PackedWeight& w, int64_t 
     to[i] = w.zero == Zero::none ? 0.0f : static_cast<const int8_t*>(w.zeros)[first + i];
 }
 
-// What makes weights of the codes of a group.
+// Converts the codes of a group to weights.
 struct Group {
   Zero mode;
   float scale, zero;

@@ -59,8 +59,8 @@ __device__ __forceinline__ uint32_t multiply_add_pairs(uint32_t a, uint32_t b, u
 
 __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits) { return (x & mask) | bits; }
 
-// The float32 results of subtraction and multiplication round to the same 16 bits as exact ones: 24 bits are
-// at least two more than twice the precision.
+// Float32 results of subtraction and multiplication round to the same 16 bits as exact results do: float32
+// has 24 bits, and twice the precision of a 16-bit type, plus two, is at most 24.
 
 template <class T>
 __forceinline__ uint32_t subtract_pairs(uint32_t a, uint32_t b) {

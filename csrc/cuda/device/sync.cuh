@@ -41,7 +41,8 @@ __device__ __forceinline__ int fresh_lane() {
   return lane;
 }
 
-// Returns x. The compiler computes values that depend on it anew, so that no register has to hold them.
+// Returns x. The compiler then computes values that depend on it again where they are used, and no register
+// has to hold them.
 __device__ __forceinline__ int fresh(int x) {
   asm volatile("" : "+r"(x));
   return x;

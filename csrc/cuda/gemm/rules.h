@@ -42,8 +42,8 @@ inline const char* out_of_half(const GemmProblem& p) {
   return may ? "scales without the global one may leave the range of fp16" : nullptr;
 }
 
-// Kernels that multiply fragments of numbers: those of nf4 are rounded, so scales are applied to sums of at
-// least 64 columns.
+// For kernels that multiply fragments of numbers. Numbers of nf4 are rounded already, so their scales are
+// applied to sums, of at least 64 columns each.
 inline const char* rounded_twice(const GemmProblem& p) {
   const PackedWeight& w = p.packed;
   if (w.code == Code::nf4 && (w.zero == Zero::added || (!w.by_rows(p.k) && w.group_k < packed::kColumns / 2)))
@@ -289,9 +289,9 @@ inline bool mirrors_in_boxes(const GemmProblem& p) {
          (p.batch == 1 || (in_units(p.out.batch_stride) && p.out.batch_stride > 0));
 }
 
-// Below: for the kernels that can compute one triangle of a symmetric result, the most rows of a result for
-// which they do. The other kernels always compute both triangles.
-// The most bytes of planes or residues (reused_workspace.cuh).
+// The functions below are for kernels that can compute one triangle of a symmetric result. They return the
+// most rows of a result for which a kernel does so. The other kernels always compute both triangles.
+// kMostScratch: the most bytes of planes or residues (reused_workspace.cuh).
 inline constexpr int64_t kMostScratch = int64_t{2} << 30;
 
 inline int64_t most_of_tiles(const GemmProblem& p, const Gpu& gpu) {

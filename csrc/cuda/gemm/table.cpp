@@ -30,8 +30,8 @@ bool fuses_floats(const GemmProblem& p) { return p.alpha == 1.0 && (p.type == DT
 
 // These functions say for which products a kernel can add in an order that does not depend on m
 // (Kernel::invariant). All rows of a type add in the same order: each instruction takes the next 32 bytes of
-// k, whatever the width of the tile. (PTX does not promise that instructions of 64 x 32 and of 64 x 256 sums
-// round alike. On an H200 they do: tests/kernels/test_invariant.py.) bf16x6 does not take short sums
+// k, whatever the width of the tile. (PTX does not promise that instructions of 64 x 32 sums round as those
+// of 64 x 256 sums do. On an H200 they do: tests/kernels/test_invariant.py.) bf16x6 does not take short sums
 // (rules.h), so vectorized does.
 bool always(const GemmProblem&) { return true; }
 bool is_float32(const GemmProblem& p) { return p.type == DType::f32 && p.precision != Precision::tf32; }

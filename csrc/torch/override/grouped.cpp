@@ -9,14 +9,14 @@
 namespace fastgemm::override {
 namespace {
 
-constexpr int64_t kAlignment = 16;  // bytes, of what torch's kernels take and of the rows that they write
+constexpr int64_t kAlignment = 16;  // bytes: torch's kernels need it, and align the rows of results to it
 
 bool is_multiple(int64_t elements, const at::Tensor& t) {
   return elements * int64_t(t.element_size()) % kAlignment == 0;
 }
 
 // Whether torch takes the matrices of a tensor: contiguous rows or columns that begin at multiples of 16
-// bytes. On a GPU the address must be one, too.
+// bytes. On a GPU the address must be such a multiple, too.
 bool is_aligned(const at::Tensor& t) {
   if (t.is_cuda() && reinterpret_cast<uintptr_t>(t.const_data_ptr()) % kAlignment != 0) return false;
   const int64_t rows = t.size(-2), cols = t.size(-1), row = t.stride(-2), col = t.stride(-1);
@@ -28,7 +28,7 @@ std::optional<at::ScalarType> out_dtype_at(const Product& op, Arguments argument
   return arguments[size_t(op.out_dtype)].toOptional<at::ScalarType>();
 }
 
-// What torch itself refuses of operands that fastgemm takes.
+// The reason why torch itself refuses operands that fastgemm takes.
 std::optional<std::string> refusal(const Product& op, Arguments arguments) {
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
   const at::ScalarType type = a.scalar_type();

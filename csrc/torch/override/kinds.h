@@ -15,7 +15,7 @@ inline bool is_multiplied(at::ScalarType t) {
          t == at::kLong || t == at::kComplexFloat || t == at::kComplexDouble;
 }
 
-// Whether torch's float32 precision applies to products of a type. It applies to complex64, too, whose parts
+// Whether torch's float32 precision applies to products of a type. It applies also to complex64, whose parts
 // are float32.
 inline bool follows_float32(at::ScalarType t) { return t == at::kFloat || t == at::kComplexFloat; }
 // Whether a precision applies to this type; a precision is for float32 or for float64.

@@ -1,4 +1,4 @@
-// What fastgemm takes of the operands of torch's products.
+// Which operands of torch's products fastgemm takes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

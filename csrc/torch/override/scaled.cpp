@@ -58,8 +58,8 @@ bool is_aligned(const at::Tensor& t, int64_t row_stride, int64_t along_k, int64_
          reinterpret_cast<uintptr_t>(t.const_data_ptr()) % kSixteen == 0;
 }
 
-// What torch's kernels for GPUs refuse of the codes. Before Blackwell they take NT only: rows of a, columns
-// of b. What those for Blackwell refuse is left to torch.
+// Why torch's kernels for GPUs refuse the codes, if they do. Before Blackwell they take NT only: rows of a,
+// columns of b. On Blackwell torch checks the codes itself.
 std::optional<std::string> refusal_of_codes(const at::Tensor& a, const at::Tensor& b, int capability) {
   if (capability < 89) return "a GPU without instructions for fp8";
   if (capability >= 100) return std::nullopt;
@@ -72,14 +72,16 @@ std::optional<std::string> refusal_of_codes(const at::Tensor& a, const at::Tenso
   return std::nullopt;
 }
 
-// Pairs of recipes that torch multiplies: the same of both, and on Hopper blocks of 128.
+// Whether torch multiplies this pair of recipes. It takes equal recipes of a tensor or of rows, and on Hopper
+// blocks of 128.
 bool is_torchs_pair(Recipe a, Recipe b, int capability) {
   if (a == Recipe::tensor || a == Recipe::row) return a == b;
   return capability == 90 && b != Recipe::tensor && b != Recipe::row &&
          (a == Recipe::of_128 || b == Recipe::of_128);
 }
 
-// Whether torch's CPU kernel takes scales of rows. It does since there is one of _scaled_mm_v2.
+// Whether torch's CPU kernel takes scales of rows. It does in every torch that has a CPU kernel of
+// _scaled_mm_v2.
 bool takes_rows_on_cpu() {
   static const bool takes = [] {
     const auto op = c10::Dispatcher::singleton().findSchema({"aten::_scaled_mm_v2", ""});
@@ -88,7 +90,7 @@ bool takes_rows_on_cpu() {
   return takes;
 }
 
-// What torch itself refuses of operands that fastgemm takes.
+// The reason why torch itself refuses operands that fastgemm takes.
 std::optional<std::string> refusal(const Product& op, Arguments arguments, const BothScales& scales) {
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
   const int capability = torch_ops::capability_of(read(a).view);

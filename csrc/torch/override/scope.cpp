@@ -1,7 +1,7 @@
 // The innermost patch of a thread is kept in torch's ThreadLocalPythonObjects, under a name of its own. torch
-// passes these objects on to autograd's threads for a backward pass (ATen/ThreadLocalState.h). It does not do
-// this for a thread_local. It does it for ThreadLocalDebugInfo, but that is a stack: a profiler that is
-// started before a patch and stopped inside of it would find the patch on top.
+// passes these objects on to autograd's threads for a backward pass (ATen/ThreadLocalState.h). It does not
+// pass on a thread_local. It passes on ThreadLocalDebugInfo, but that is a stack: a profiler that is started
+// before a patch and stopped inside the patch would find the patch on top.
 #include "torch/override/scope.h"
 
 #include <ATen/ThreadLocalPythonObjects.h>

@@ -12,11 +12,11 @@ import torch
 from .. import _introspect
 
 Call = Callable[[], object]
-NEAR = 3.0  # times as slow as the fastest: a slower call is timed once
-HOPELESS = 10.0  # times as slow as the fastest before it: a call is stopped
+NEAR = 3.0  # a call is timed only once if it takes more than this many times the fastest
+HOPELESS = 10.0  # a call is stopped if it takes this many times the fastest one before it
 # Seconds that any call may take: a first run maps memory, and waits for threads on a busy machine.
 PATIENCE = 0.1
-LATE, REFUSAL = "its time limit is over", "cannot run here"  # in what an op raises
+LATE, REFUSAL = "its time limit is over", "cannot run here"  # parts of the messages of an op's exceptions
 
 
 def wall_clock(call: Call) -> float:

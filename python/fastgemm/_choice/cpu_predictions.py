@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 from .. import _introspect
 from . import predictions
-from .predictions import KernelCosts, Problem
-from .storage import versions
+from .predictions import KernelCosts, Problem, terms
+from .storage import damage, versions
 
 Key = tuple[Any, ...]  # of tuning.gemm_key
 
@@ -54,16 +52,11 @@ class FittedCpu:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "terms": _terms(),
+            "terms": terms(_introspect.CPU_COUNTS),
             "when": self.when,
             "kernels": [[fit.kernel, fit.dtype, list(fit.costs)] for fit in self.kernels],
             "points": [[list(point.problem), point.threads, point.seconds] for point in self.points],
         }
-
-
-def _terms() -> str:
-    """The version and counts that constants belong to. They are invalid for a version with other counts."""
-    return f"{_introspect.build_info()['version']}: {' '.join(_introspect.CPU_COUNTS)}"
 
 
 def environment() -> str:
@@ -71,20 +64,10 @@ def environment() -> str:
     return f"cpu {_introspect.build_info()['cpu_model']}|{versions()}"
 
 
-def _constants(values: list[Any]) -> tuple[float, ...]:
-    found = tuple(float(value) for value in values)
-    if (
-        len(found) != len(_introspect.CPU_COUNTS)
-        or not all(math.isfinite(x) and x >= 0 for x in found)
-        or not any(found)
-    ):
-        raise ValueError(f"not the constants of a prediction: {values!r}")
-    return found
-
-
 def learn(key: Key, seconds: dict[str, float]) -> None:
-    """Corrects predictions of products that are similar to one that autotune measured, by the ratios of its times:
-    other load on the machine slows all kernels alike. Only predicted products can be corrected."""
+    """Corrects predictions of products that are similar to one that autotune measured. Only the ratios of its
+    times are used: other load on the machine slows all kernels equally. Only predicted products can be
+    corrected."""
     op, device, dtype, _, precision, a, b, accumulates, threads, *sizes = key
     if (op, device, precision, accumulates) != ("gemm", "cpu", "ieee", False) or min(sizes) < 1:
         return
@@ -99,54 +82,43 @@ def learn(key: Key, seconds: dict[str, float]) -> None:
         _introspect.add_cpu_point(problem, threads, [(name, spent / busy) for name, spent in times.items()])
 
 
-def _point(entry: list[Any]) -> CpuPoint:
-    """Raises TypeError or ValueError for other data."""
-    problem, threads, seconds = entry
-    dtype, precision, *sizes, a, b = problem
-    made = (dtype, precision, *map(int, sizes), bool(a), bool(b))
-    if len(sizes) != 4 or min(made[2:6]) < 1 or int(threads) < 1:
-        raise ValueError(f"not a measured problem: {entry!r}")
+def _point(values: list[Any], threads: int, seconds: dict[str, float]) -> CpuPoint:
+    """Raises AttributeError, TypeError or ValueError for other data."""
     times = {str(name): float(spent) for name, spent in seconds.items()}
-    if not all(0 < spent < math.inf for spent in times.values()):
-        raise ValueError(f"not measured times: {entry!r}")
-    _introspect.cpu_place(made, int(threads))  # checks the rest
-    return CpuPoint(made, int(threads), times)
+    problem = predictions.measured(values, times.values(), int(threads))
+    _introspect.cpu_place(problem, int(threads))  # checks the rest
+    return CpuPoint(problem, int(threads), times)
 
 
 def _parse(entry: dict[str, Any]) -> FittedCpu:
     """Raises KeyError, TypeError or ValueError for other data."""
-    kernels = tuple(
-        KernelCosts(kernel, dtype, _constants(costs)) for kernel, dtype, costs in entry["kernels"]
-    )
+    kernels = predictions.kernel_costs(entry, _introspect.CPU_COUNTS)
     for fit in kernels:
         _introspect.cpu_costs(fit.kernel, fit.dtype)  # checks the names
-    return FittedCpu(str(entry["when"]), kernels, tuple(_point(point) for point in entry["points"]))
+        if not any(fit.costs):
+            raise ValueError(f"not the constants of a prediction: {fit.costs!r}")
+    return FittedCpu(str(entry["when"]), kernels, tuple(_point(*point) for point in entry["points"]))
 
 
 def read() -> FittedCpu | None:
     """The file's set for this processor and these versions. Raises OSError or ValueError."""
-    with predictions.damage():
+    with damage(predictions.WHAT):
         entry = predictions.sets(predictions.file()).get(environment())
-        return _parse(entry) if entry is not None and entry["terms"] == _terms() else None
+        if entry is None or entry["terms"] != terms(_introspect.CPU_COUNTS):
+            return None
+        return _parse(entry)
 
 
 def load() -> int:
     """Applies the file's set for this processor; returns the number of sets, 0 or 1."""
-    try:
-        fitted = read()
-        if fitted:
-            fitted.apply()
-        return fitted is not None
-    except (OSError, ValueError) as error:
-        what = f"the results of fastgemm tune for this processor in {predictions.file()}"
-        text = f"fastgemm: ignoring {what}: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-        return 0
+    return predictions.apply_all(
+        lambda: [fitted] if (fitted := read()) else [], "fastgemm tune for this processor"
+    )
 
 
 def save(fitted: FittedCpu) -> bool:
     """Whether the set was written to the file; if not, there was a warning."""
-    return predictions.write(environment(), fitted.as_json())
+    return predictions.write(environment(), fitted)
 
 
 def known() -> FittedCpu | None:

@@ -6,7 +6,7 @@ A kernel's time is a sum of counts times nonnegative constants (csrc/cuda/gemm/p
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 ROUNDS = 4  # of weighting
@@ -70,8 +70,8 @@ def predict(counts: Sequence[float], costs: Sequence[float]) -> float:
 def fit_limited(
     counts: Sequence[Sequence[float]], seconds: Sequence[float], weights: Sequence[float] | None = None
 ) -> list[float]:
-    """The same for the counts of a GPU (csrc/cuda/gemm/predict/counts.h), of which the last is a limit: hardly
-    any measured time is shorter than this count times its constant."""
+    """The same for the counts of a GPU (csrc/cuda/gemm/predict/counts.h). The last count is a limit: hardly any
+    measured time is shorter than this count times its constant."""
     import numpy as np
 
     costs = fit([count[:-1] for count in counts], seconds, weights, WORTH)
@@ -89,18 +89,11 @@ def corrections(squared: Any, off: Any) -> Any:
     import numpy as np
 
     nearest = min(NEAREST, squared.shape[1])
-    # The sort is stable: of points at the same distance every machine takes the first ones.
+    # The sort is stable, so that among points at the same distance every machine takes the same ones.
     index = np.argsort(squared, axis=1, kind="stable")[:, :nearest]
     distance = np.take_along_axis(squared, index, axis=1)
     weight = np.where(distance < FAR, (distance + NEAR) ** -1.5, 0)
     return (weight * off[index]).sum(axis=1) / (weight.sum(axis=1) + 0.5 * (TOWARDS_MODEL + NEAR) ** -1.5)
-
-
-def nearness(kernel: str, seconds: Mapping[str, float], rivals: Container[str]) -> float:
-    """The weight of a measurement of a kernel: less if it is slower than the fastest rival, up to twice as slow,
-    because a choice needs such a time less exactly."""
-    fastest = min(time for name, time in seconds.items() if name in rivals)
-    return math.sqrt(max(fastest / seconds[kernel], 0.5))
 
 
 def thin(places: Sequence[Sequence[float]], off: Sequence[float], count: int) -> list[int]:

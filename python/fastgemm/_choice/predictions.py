@@ -2,24 +2,22 @@
 
 The file holds one set per environment (GPU or processor, versions of torch and cuBLAS, kernel table). It lies
 beside the cache of :mod:`fastgemm.tuning` and is written in the same way. If it cannot be read or written, it is
-ignored with one warning."""
+ignored with one warning. :mod:`.cpu_predictions` reads and writes the sets of processors."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .. import _introspect
 from . import storage
-from .storage import locked_sets, replace_file, versions
+from .storage import damage, versions
 
 FORMAT = 1
+WHAT = "file of fastgemm tune"
 # (dtype, precision, batch, m, n, k, a transposed, b transposed)
 Problem = tuple[str, str, int, int, int, int, bool, bool]
 # The properties of a GPU that predictions use, without its number, which follows from its name.
@@ -85,7 +83,7 @@ class Fitted:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "terms": _terms(),
+            "terms": terms(_introspect.COUNTS),
             "properties": {name: self.properties[name] for name in PROPERTIES},
             "when": self.when,
             "points": self.points,
@@ -97,9 +95,16 @@ class Fitted:
         }
 
 
-def _terms() -> str:
-    """What the constants belong to: they are invalid for a version with other counts."""
-    return f"{_introspect.build_info()['version']}: {' '.join(_introspect.COUNTS)}"
+def terms(counts: Sequence[str]) -> str:
+    """The version and the counts that constants belong to. They are invalid for a version with other counts."""
+    return f"{_introspect.build_info()['version']}: {' '.join(counts)}"
+
+
+class Results(Protocol):
+    """One set of the file."""
+
+    def apply(self) -> None: ...
+    def as_json(self) -> dict[str, Any]: ...
 
 
 def file() -> Path:
@@ -112,21 +117,33 @@ def environment(gpu: str) -> str:
     return f"gpu {gpu}|{versions()}"
 
 
-def _constants(values: list[Any]) -> tuple[float, ...]:
+def constants(values: list[Any], counts: Sequence[str]) -> tuple[float, ...]:
     found = tuple(float(value) for value in values)
-    if len(found) != len(_introspect.COUNTS) or not all(math.isfinite(x) and x >= 0 for x in found):
+    if len(found) != len(counts) or not all(math.isfinite(x) and x >= 0 for x in found):
         raise ValueError(f"not the constants of a prediction: {values!r}")
     return found
 
 
-def _measured(entry: list[Any]) -> tuple[Problem, float]:
-    problem, seconds = entry
-    dtype, precision, *sizes, a, b = problem
+def kernel_costs(entry: dict[str, Any], counts: Sequence[str]) -> tuple[KernelCosts, ...]:
+    return tuple(
+        KernelCosts(kernel, dtype, constants(costs, counts)) for kernel, dtype, costs in entry["kernels"]
+    )
+
+
+def measured(values: list[Any], seconds: Collection[float], threads: int = 1) -> Problem:
+    """A problem from JSON. Raises TypeError or ValueError for other data."""
+    dtype, precision, *sizes, a, b = values
     made = (dtype, precision, *map(int, sizes), bool(a), bool(b))
-    if len(sizes) != 4 or min(made[2:6]) < 1 or not 0 < seconds < math.inf:
-        raise ValueError(f"not a measured problem: {entry!r}")
-    _introspect.place(made)  # checks the rest
-    return made, float(seconds)
+    valid = len(sizes) == 4 and min(*made[2:6], threads) >= 1
+    if not valid or not all(0 < spent < math.inf for spent in seconds):
+        raise ValueError(f"not a measured problem: {values!r}, {seconds!r}, {threads!r}")
+    return made
+
+
+def _point(values: list[Any], seconds: float) -> tuple[Problem, float]:
+    problem = measured(values, [seconds])
+    _introspect.place(problem)  # checks the rest
+    return problem, float(seconds)
 
 
 def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
@@ -134,13 +151,12 @@ def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
     properties = {name: kind(entry["properties"][name]) for name, kind in PROPERTIES.items()}
     if not (properties["multiprocessors"] >= 1 and properties["clock"] > 0 and properties["bandwidth"] > 0):
         raise ValueError(f"not the properties of a GPU: {entry['properties']!r}")
-    kernels = tuple(
-        KernelCosts(kernel, dtype, _constants(costs)) for kernel, dtype, costs in entry["kernels"]
-    )
+    counts = _introspect.COUNTS
+    kernels = kernel_costs(entry, counts)
     for fit in kernels:
         _introspect.costs(fit.kernel, fit.dtype, properties)  # checks the names
     library = tuple(
-        LibraryCosts(dtype, precision, _constants(costs), tuple(_measured(point) for point in points))
+        LibraryCosts(dtype, precision, constants(costs, counts), tuple(_point(*point) for point in points))
         for dtype, precision, costs, points in entry["library"]
     )
     for of in library:
@@ -151,72 +167,48 @@ def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
 def sets(path: Path) -> dict[str, Any]:
     """Returns the sets of the file, unchecked, by environment. If there is no file, it returns {}. Raises
     OSError or ValueError."""
-    with damage():
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        if data["format"] != FORMAT:
-            raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
-        return dict(data["sets"].items())
-
-
-@contextlib.contextmanager
-def damage() -> Iterator[None]:
-    try:
-        yield
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"not a file of fastgemm tune: {error}") from error
+    with damage(WHAT):
+        return storage.read_sets(path, (FORMAT,))
 
 
 def read() -> list[Fitted]:
     """The file's sets for GPUs and these versions. Raises OSError or ValueError."""
-    found, here, terms = [], versions(), _terms()
+    found, here, valid = [], versions(), terms(_introspect.COUNTS)
     for where, entry in sets(file()).items():
         gpu, _, of = where.partition("|")
-        with damage():
-            if of == here and gpu.startswith("gpu ") and entry["terms"] == terms:
+        with damage(WHAT):
+            if of == here and gpu.startswith("gpu ") and entry["terms"] == valid:
                 found.append(_parse(gpu.removeprefix("gpu "), entry))
     return found
 
 
 def load() -> int:
     """Applies the file's sets of these versions, for all GPUs, also absent ones; returns their number."""
+    return apply_all(read, "fastgemm tune")
+
+
+def apply_all(read: Callable[[], Sequence[Results]], whose: str) -> int:
     try:
         found = read()
         for fitted in found:
             fitted.apply()
         return len(found)
     except (OSError, ValueError) as error:
-        text = f"fastgemm: ignoring the results of fastgemm tune in {file()}: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        storage.warn(f"ignoring the results of {whose} in {file()}: {error}")
         return 0
-
-
-def _change(where: str, entry: dict[str, Any] | None) -> None:
-    """Replaces a set in the file, or removes it. Raises OSError or filelock.Timeout."""
-    path = file()
-    with locked_sets(path, sets) as found:
-        found.pop(where, None)
-        if entry is not None:
-            found[where] = entry
-        replace_file(path, {"format": FORMAT, "sets": found})
 
 
 def save(fitted: Fitted) -> bool:
     """Whether it was written to the file; if not, there was a warning."""
-    return write(environment(fitted.gpu), fitted.as_json())
+    return write(environment(fitted.gpu), fitted)
 
 
-def write(where: str, entry: dict[str, Any]) -> bool:
+def write(where: str, fitted: Results) -> bool:
     """Whether a set was written to the file; if not, there was a warning."""
-    from filelock import Timeout
-
     try:
-        _change(where, entry)
-    except (OSError, Timeout) as error:
-        text = f"fastgemm: cannot write the results of tuning to {file()}: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        storage.change(file(), FORMAT, sets, lambda found: {**found, where: fitted.as_json()})
+    except OSError as error:
+        storage.warn(f"cannot write the results of tuning to {file()}: {error}")
         return False
     return True
 
@@ -239,14 +231,12 @@ def forget(gpu: str) -> bool:
 
 def remove(where: str) -> bool:
     """Removes a set from the file; returns whether it was there. Raises OSError."""
-    there = file().exists() and where in _readable()
-    if there:
-        _change(where, None)
-    return there
-
-
-def _readable() -> dict[str, Any]:
     try:
-        return sets(file())
+        there = file().exists() and where in sets(file())
     except ValueError:
-        return {}
+        return False
+    if there:
+        storage.change(
+            file(), FORMAT, sets, lambda found: {of: entry for of, entry in found.items() if of != where}
+        )
+    return there

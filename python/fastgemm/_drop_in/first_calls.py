@@ -29,13 +29,13 @@ from ..tuning import Key, Seconds, _remember, _save, environment, kept_kernel
 
 BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 0.03, 4, 25  # seconds; runs of each kernel, besides the first
 LIMIT = 1.0  # seconds after which no further run begins
-WORTH_LEAVING = 1.02  # times as fast as the predicted kernel: less is noise
-# Seconds that a rank waits for what rank 0 finds: for one product, and altogether.
+WORTH_LEAVING = 1.02  # a kernel must be this many times as fast as the predicted one; less is noise
+# Seconds that a rank waits for rank 0's result: for one product, and for all products together.
 WAIT, WAIT_IN_ALL = 1.0, 5.0
 
 _locks: defaultdict[torch.device, threading.Lock] = defaultdict(
     threading.Lock
-)  # another device goes on meanwhile
+)  # one for each device, so that another device can measure at the same time
 _here = threading.local()  # .measuring: whether this thread measures now
 _saves = True  # until the file cannot be written
 _waited = 0.0
@@ -50,7 +50,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _in_jit_trace() -> bool:
-    """torch.jit.trace pauses while an op runs: only Python's frames tell of it."""
+    """Whether torch.jit.trace is active. It is suspended while an op runs, so only Python's frames show it."""
     frame: FrameType | None = sys._getframe()
     while frame and frame.f_globals.get("__name__") != "torch.jit._trace":
         frame = frame.f_back
@@ -71,7 +71,7 @@ def _not_now(device: torch.device) -> bool:
 
 
 def _fits(size: int, device: torch.device) -> bool:
-    """Whether a result and the memory of kernels, no more than that as a rule, are free."""
+    """Whether there is free memory for a result, and as much again for the kernels' scratch memory."""
     if device.type == "cpu":
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         return 2 * size <= next(1024 * int(line.split()[1]) for line in lines if "MemAvailable" in line)
@@ -108,7 +108,7 @@ def _time(calls: dict[str, Call], clock: Callable[[Call], float], on_cpu: bool) 
 
 
 def _measure(kernels: Sequence[str], device: torch.device, run: Callable[[str], None]) -> Seconds:
-    """Nothing where memory runs out."""
+    """The seconds of the kernels that can run; empty if memory runs out."""
     on_cpu = device.type == "cpu"
     try:
         clock = wall_clock if on_cpu else gpu_clock(device)

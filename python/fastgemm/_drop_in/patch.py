@@ -52,7 +52,7 @@ def _hide_from_dynamo(*functions: Any) -> None:
             set_code_exec_strategy(function.__code__, skip)
 
 
-# The code of their results runs after the decorated call has ended.
+# The code of a generator or coroutine runs after the decorated call has ended.
 _NOT_PLAIN = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 

@@ -110,7 +110,7 @@ class Change:
 
     @property
     def matters(self) -> bool:
-        """A change of more than 5 %, or from or to nothing."""
+        """Whether the figure changes by more than 5 %, from zero, or to zero."""
         if bool(self.before.value) != bool(self.after.value):
             return True
         return self.factor is not None and abs(math.log(self.factor)) > math.log(1.05)

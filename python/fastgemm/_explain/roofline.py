@@ -3,8 +3,8 @@
 Bytes are counted twice. Compulsory bytes are the distinct bytes of the operands and the result that were accessed:
 every kernel must move them over the memory bus. Moved bytes are all sectors of all requests: without caches, all
 of them would cross the bus. The actual bytes lie between the two and depend on the caches, which are not
-simulated. Shared memory is a third roof: a multiprocessor serves one wavefront a cycle, and the source needs so
-many (nvcc may combine accesses, which raises this roof). Nothing here predicts a time."""
+simulated. Shared memory is a third roof: a multiprocessor serves one wavefront a cycle, and the counters say how
+many the source needs (nvcc may combine accesses, which raises this roof). Nothing here predicts a time."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def simulate(gpu: str | None = None) -> Iterator[None]:
     Inside ``with fastgemm.simulate():`` the ops of this package treat CPU tensors as on device ``"cuda"``:
     ``level`` and ``kernel`` name the rows of that device. A race, an access out of bounds, a read of unwritten
     memory, a barrier that not all threads reach or a missing wait raises RuntimeError with the source line. The
-    simulation is active in the calling thread and cannot be nested; run a backward pass through such a product
-    inside it, too. A product of 256^3 takes about a second and the time grows with M N K.
+    simulation is active in the calling thread and cannot be nested. A backward pass through such a product must
+    also run inside it. A product of 256^3 takes about a second and the time grows with M N K.
 
     Args:
         gpu: the GPU for which a level picks its kernel, with its number of multiprocessors; ``None`` is an H200

@@ -53,7 +53,7 @@ def by_file(report: Findings) -> dict[str, dict[int, list[Site]]]:
 
 
 def shown_lines(lines: dict[int, list[Site]], length: int, context: int = CONTEXT) -> list[int]:
-    """Line numbers with sites and some around them; 0 for a gap."""
+    """The numbers of the lines that have sites, and of some lines around them; 0 marks a gap."""
     near = sorted(
         {n for line in lines for n in range(line - context, line + context + 1) if 1 <= n <= length}
     )
@@ -76,7 +76,7 @@ def _wide_source_table(file: str, numbered: bool) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     if numbered:
         table.add_column("line", justify="right", style="dim", no_wrap=True)
-    table.add_column("source", overflow="fold")  # the one that gives way
+    table.add_column("source", overflow="fold")  # only this column gets narrower
     return table
 
 
@@ -178,7 +178,7 @@ def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _distinct(launches: tuple[Launch, ...]) -> list[Launch]:
-    """One for each kernel and occupancy."""
+    """The first launch of each combination of kernel and occupancy."""
     found: list[Launch] = []
     for launch in launches:
         if not any(launch.kernel == other.kernel and launch.occupancy == other.occupancy for other in found):

@@ -34,12 +34,12 @@ def load_quantized(
 
     Methods (``quant_method`` of ``quantization_config``): ``gptq`` and ``awq``, ``compressed-tensors``
     (pack-quantized, int-quantized, float-quantized, naive-quantized, nvfp4- and mxfp4-pack-quantized), ``fp8``,
-    ``bitsandbytes`` of 4 bits (nf4), ``mxfp4``, ``modelopt`` (FP8, NVFP4). Products round no inputs, also if the
-    checkpoint says how (``input_scale``). mxfp4 tensors that are no layers, as the experts of gpt-oss, are
-    dequantized to the dtype of their parameter; the logger ``fastgemm.nn`` names them.
+    ``bitsandbytes`` of 4 bits (nf4), ``mxfp4``, ``modelopt`` (FP8, NVFP4). Products do not round their inputs,
+    even if the checkpoint says how (``input_scale``). mxfp4 tensors that belong to no linear layer, such as the
+    experts of gpt-oss, are dequantized to the dtype of their parameter; the logger ``fastgemm.nn`` names them.
 
-    Modules without parameters whose buffers no file has are made anew from their ``config``, as the rotary
-    embeddings of transformers can be.
+    If no file has the buffers of a module without parameters, the module is made again from its ``config``. The
+    rotary embeddings of transformers are such modules.
 
     Args:
         model: as its config makes it, on the meta device::
@@ -50,7 +50,7 @@ def load_quantized(
 
             Its parameters have the names of the tensors in the files.
         folder: has ``config.json`` and ``model.safetensors``, or an index and its files.
-        device: to which tensors are read.
+        device: the device to which tensors are read.
 
     Returns:
         ``model``.
@@ -59,7 +59,7 @@ def load_quantized(
         TypeError: ``model`` is no module.
         FileNotFoundError: a file is missing.
         ValueError: an unknown method or format; tensors that the model does not have, or that are missing, by
-            their names; a shape is another one. Names are compared before anything is read.
+            their names; a shape does not fit. Names are compared before anything is read.
         ModuleNotFoundError: there is no safetensors library.
     """
     check_module("load_quantized", model)
@@ -148,8 +148,9 @@ class _Loader:
             raise ValueError(f"tensors of the model that no file has: {_listed(sorted(missing))}")
 
     def _is_derived(self, name: str) -> bool:
-        """Whether a model needs no such tensor: what it computes of its config, or ignores in any file, and the
-        biases of zeros that some files of GPTQ have for layers without one."""
+        """Whether a model does not need a tensor of a file: it computes the tensor from its config, it ignores the
+        tensor in every file, or the tensor is a bias of zeros, which some files of GPTQ have for layers without a
+        bias."""
         ignored = getattr(self.model, "_keys_to_ignore_on_load_unexpected", None) or ()
         if any(re.search(pattern, name) for pattern in (r"rotary_emb\.inv_freq$", *ignored)):
             return True
@@ -181,7 +182,7 @@ class _Loader:
         _make_buffers(self.model)
 
     def _experts(self, name: str, tensors: dict[str, str]) -> Tensor:
-        """Of mxfp4 blocks of all experts, (experts, N, K / 32, 16), the parameter (experts, K, N)."""
+        """The parameter (experts, K, N) from the mxfp4 blocks of all experts, (experts, N, K / 32, 16)."""
         blocks, scales = self.read(tensors["blocks"]), self.read(tensors["scales"])
         dtype = _dtype(self.targets[name])
         experts = (QuantizedWeight.from_mxfp4(*x, dtype=dtype) for x in zip(blocks, scales, strict=True))
@@ -230,7 +231,7 @@ def _listed(names: list[str], most: int = 20) -> str:
 
 
 def _make_buffers(model: nn.Module) -> None:
-    """Makes anew what is still on the meta device: buffers that files do not have."""
+    """Makes what is still on the meta device again: buffers that files do not have."""
     for name, module in list(model.named_modules()):
         left = [key for key, x in module.named_buffers(recurse=False) if x.is_meta]
         if not left:

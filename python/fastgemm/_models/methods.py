@@ -22,9 +22,9 @@ class Method(NamedTuple):
     """A way to store weights.
 
     Attributes:
-        names: of the tensors that only layers with a quantized weight have, without the layer's name.
-        ignored: those of them that say how inputs were rounded.
-        make: makes the weight of the layer of a name out of its tensors.
+        names: the names, without the layer's, of the tensors that only layers with a quantized weight have.
+        ignored: the tensors among them that say how inputs were rounded.
+        make: makes the weight from the layer's name and its tensors.
     """
 
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ def method_of(config: Config) -> Method:
     """The method of a ``quantization_config``.
 
     Raises:
-        ValueError: an unknown method, or one that is not taken in this form.
+        ValueError: an unknown method, or a variant of a method that is not supported.
     """
     name = config.get("quant_method")
     if name is None and "load_in_4bit" in config:
@@ -149,7 +149,7 @@ def _compressed_tensors(config: Config) -> Method:
 
 
 def _group_of(name: str, groups: list[Any]) -> Any:
-    """The group of a layer: that of its name, or else of all linear layers."""
+    """The group that names a layer, or else the group of all linear layers."""
     for group in groups:
         for target in group.get("targets", ()):
             pattern = target.removeprefix("re:")

@@ -28,14 +28,14 @@ class QuantizedLayer:
         name: of the layer in the model.
         shape: of its weight, ``(N, K)``.
         format: of the weight.
-        bytes_before: that the weight had.
-        bytes_after: that it has: codes, scales and zero points.
+        bytes_before: the bytes of the weight before.
+        bytes_after: the bytes of the weight now: codes, scales and zero points.
         error: of the weight, ``|q - w| / |w|`` by Frobenius norms, where q is rounded to the dtype of w; NaN
             without data (meta device), or if a weight is not finite.
         shared: names of other layers that have the same weight.
-        activations: the recipe by which inputs are rounded, too, or None.
-        product_error: with ``activations``, that of the layer's product with 16 rows of normal numbers, without
-            bias: ``|y - x w^T| / |x w^T|``. NaN as ``error``; None if inputs are not rounded.
+        activations: the recipe by which inputs are rounded; None if they are not rounded.
+        product_error: with ``activations``, the error of the layer's product with 16 rows of normal numbers,
+            without bias: ``|y - x w^T| / |x w^T|``. NaN as ``error``; None if inputs are not rounded.
     """
 
     name: str
@@ -106,15 +106,15 @@ def quantize(
     Each weight of a ``torch.nn.Linear`` or :class:`Linear` becomes a parameter that is a
     :class:`fastgemm.QuantizedWeight`, by :func:`fastgemm.quantize_weight`, and requires no gradient. Biases and
     all else remain. Layers are converted one after the other, on the devices of their weights: memory is needed
-    for one more weight. A weight that several layers share is rounded once, and they share the result. One that
-    another module shares, such as an embedding, is left.
+    for one more weight. A weight that several layers share is rounded once, and they share the result. A weight
+    that another module shares, such as an embedding, is not changed.
 
-    Layers are also left if their ``forward`` was replaced on the instance, or if they are of other subclasses,
-    parametrized, lazy, fully sharded, or of other dtypes than bfloat16, float16 and float32. The logger
-    ``fastgemm.nn`` names them and the reasons.
+    Layers are not changed either if their ``forward`` was replaced on the instance, or if they are of other
+    subclasses, parametrized, lazy, fully sharded, or of other dtypes than bfloat16, float16 and float32. The
+    logger ``fastgemm.nn`` names them and the reasons.
 
     ``model.state_dict()`` holds the quantized weights, and ``torch.load(weights_only=True)`` reads them. Load it
-    into a model that was quantized alike, or into ``model.requires_grad_(False)`` with ``assign=True``.
+    into a model that was quantized in the same way, or into ``model.requires_grad_(False)`` with ``assign=True``.
 
     Args:
         model: a tree; a linear layer itself is converted too.

@@ -33,8 +33,8 @@ def experts_forward(
     Args:
         experts: the module, whose class is decorated by transformers' ``use_experts_implementation``.
         hidden_states: ``(T, H)``.
-        top_k_index: ``(T, k)``: the experts of each token; ids that the module has not, as those of other devices,
-            add nothing.
+        top_k_index: ``(T, k)``: the experts of each token; ids of experts that the module does not have, for
+            example because they are on other devices, add nothing.
         top_k_weights: ``(T, k)``.
 
     Returns:
@@ -115,7 +115,7 @@ def convert_experts(module: Any) -> None:
 
 
 def revert_experts(module: Any) -> bool:
-    """Undoes :func:`convert_experts`; whether it had been called."""
+    """Undoes :func:`convert_experts`; returns whether it had been called."""
     if _BEFORE not in module.__dict__:
         return False
     module.config = module.__dict__.pop(_BEFORE)

@@ -44,10 +44,10 @@ class Linear(torch.nn.Linear):
 
     It is a subclass of ``torch.nn.Linear`` and has the same parameters, initialization and ``state_dict``.
 
-    ``torch.nn.functional.linear`` computes all products that fastgemm does not take, or raises its own error:
-    nested, sparse, quantized, mkldnn and named tensors, int8 and other types that :func:`linear` does not
-    list, operands that are not of one dtype (but those that autocast casts to one), other devices than CPU and
-    CUDA, and tensor subclasses that override ``__torch_function__`` or ``__torch_dispatch__`` (but ``DTensor``).
+    fastgemm does not take nested, sparse, quantized, mkldnn and named tensors; int8 and other types that
+    :func:`linear` does not list; operands of several dtypes, unless autocast casts them to one; other devices than
+    CPU and CUDA; and tensor subclasses that override ``__torch_function__`` or ``__torch_dispatch__``, except
+    ``DTensor``. ``torch.nn.functional.linear`` computes these products, or raises its own error.
 
     Args:
         in_features: K, the size of the last dimension of the input.
@@ -132,7 +132,7 @@ def take_apart(layer: Linear) -> str:
         return "left alone: it has an activation, and hooks, buffers, parameters or submodules of its own"
     product = torch.nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
     product._parameters, layer._parameters = layer._parameters, {}
-    assert layer.activation is not None  # what calls this has looked
+    assert layer.activation is not None  # the caller has checked this
     activation = MODULES[layer.activation]()
     for name in ("in_features", "out_features", *CHOICE):
         layer.__dict__.pop(name, None)

@@ -114,7 +114,7 @@ exports_to_onnx._dynamo_marked_constant = True  # type: ignore[attr-defined]  # 
 
 
 def raise_torchs(function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """For operands that fastgemm refuses: lets torch raise its own error if it refuses them, too."""
+    """For operands that fastgemm refuses: lets torch raise its own error if torch refuses them, too."""
     # With a meta weight and an input with data, torch would read memory that does not exist.
     if input.is_meta or not weight.is_meta:
         _by_torch(function, input, weight, bias)

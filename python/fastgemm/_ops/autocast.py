@@ -1,7 +1,7 @@
 """torch.autocast: products run in its lower precision, like torch.matmul, addmm and baddbmm.
 
-As in torch, out= variants are not cast, nor are transpose and add, which compute in the type of their operands:
-https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
+As in torch, out= variants are not cast. transpose and add are not cast either: they compute in the type of their
+operands: https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ tracing_state = torch._C._get_tracing_state  # the function behind torch.jit.is_
 ops = torch.ops.fastgemm
 
 # Types whose products torch computes in the same type, as fastgemm does. Integers of 8 and 16 bits do not belong
-# here, because torch wraps their products to their type, nor does complex32, because torch does not multiply it.
+# here, because torch wraps their products to their type. complex32 does not belong here, because torch does not
+# multiply it.
 SAME_TYPE = frozenset(
     {
         *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64),

@@ -1,4 +1,5 @@
-"""swiglu, the activation that halves its rows: ``silu(gate) * up``, where a row is the gate and then up.
+"""swiglu, the activation that halves its rows: ``silu(gate) * up``. The first half of a row is the gate, the
+second half up.
 
 It is a pass after the product, by torch's functions, which also give its gradient."""
 

@@ -1,6 +1,6 @@
 """Rows of a matrix by index, in the order in which a grouped product needs them.
 
-Grouped products get their ``rows=`` from here: the one place for a kernel that loads rows by index."""
+Grouped products get their ``rows=`` from here. A kernel that loads rows by index would belong here."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def gathered(x: Tensor, rows: Tensor, places: Tensor | None = None) -> Tensor:
     Args:
         x: ``(T, K)``.
         rows: ``(R,)``, int32 or int64.
-        places: ``(T, n)``, the inverse: where in the result each row of ``x`` is, if each is there n times. The
-            gradient then adds up n rows in the order of ``places``; torch's would add them in any order on a GPU.
+        places: ``(T, n)``, the inverse: the n places in the result of each row of ``x``, if every row is there n
+            times. The gradient then adds up n rows in the order of ``places``; torch's gradient would add them in
+            any order on a GPU.
     """
     if places is None:
         return x.index_select(0, rows)
@@ -28,9 +29,9 @@ def gathered(x: Tensor, rows: Tensor, places: Tensor | None = None) -> Tensor:
 
 
 def _by_pairs(x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
-    """The same by functions of torch: a copy for each place, which inductor does not make. In its gradient, no two
-    numbers meet before the sum over the copies."""
-    if places.shape[1] == 1:  # each row once: nothing is added up
+    """The same by torch's functions, which copy ``x`` for each place. Inductor does not make these copies. In the
+    gradient, nothing is added before the sum over the copies, whose order is fixed."""
+    if places.shape[1] == 1:  # each row is there once, so the gradient adds nothing up
         return x.index_select(0, rows)
     copies = x.unsqueeze(1).expand(-1, places.shape[1], -1).flatten(0, 1)
     pairs = torch.arange(rows.shape[0], device=rows.device)
@@ -45,7 +46,7 @@ def sums_of(y: Tensor, places: Tensor) -> Tensor:
 
 
 class _Linear(torch.autograd.Function):
-    """A function of one tensor, and of indices that its gradient needs, too."""
+    """A linear function of one tensor. Its further arguments are indices, which its gradient needs, too."""
 
     generate_vmap_rule = True
 
@@ -56,7 +57,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _Gather(_Linear):
-    """The gradient of this function and of the next one is the other one."""
+    """The gradient of this function is the next one, and the gradient of the next one is this function."""
 
     @staticmethod
     def forward(x: Tensor, rows: Tensor, places: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The general product: the public function, the path of its calls, and its gradient.
 
 The three are one module, because the gradient of a product is made of products: it calls the public function. So
-it can be differentiated again, and serves eager mode, torch.compile and torch.func alike."""
+it can be differentiated again, and works in eager mode, torch.compile and torch.func."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def _gemm_gradients(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Gradients of ``alpha * op(a) @ op(b) + beta * c`` with respect to a, b and c, of these shapes.
 
-    a is None where b needs no gradient, and b where a needs none. With out_dtype=float32 the incoming gradient is
+    a is None if b needs no gradient; b is None if a needs none. With out_dtype=float32 the incoming gradient is
     float32 and the half-precision operands are widened, so that nothing overflows on the way.
     """
     how = public({name: options[name] for name in ("alpha", "level", "impl", "precision") if name in options})

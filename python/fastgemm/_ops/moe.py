@@ -81,7 +81,7 @@ def moe(
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
         precision: for float32; see :func:`matmul`.
-        invariant: the bits of a token's result do not depend on the other tokens, nor on their experts; see
+        invariant: the bits of a token's result do not depend on the other tokens or on their experts; see
             :func:`matmul`.
 
     Returns:

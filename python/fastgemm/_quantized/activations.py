@@ -1,4 +1,4 @@
-"""Products whose rows of x are rounded to 8 bits on each call, and multiplied as codes: by the ops of
+"""Products that round the rows of x to 8 bits on each call and multiply codes by codes. They use the ops of
 :func:`fastgemm.quantize_fp8` and :func:`fastgemm.scaled_mm`."""
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ INNER = ("_codes", "_scales", "_zeros", "_global", "_order")
 
 
 class Packed(Tensor):
-    """A tensor without data of its own that holds those of a weight: all of :class:`QuantizedWeight` that its
-    products and torch's functions use."""
+    """A tensor without data of its own, which holds the tensors of a weight. It is the part of
+    :class:`QuantizedWeight` that products and torch's functions use."""
 
     _codes: Tensor
     _scales: Tensor | None
@@ -45,7 +45,7 @@ class Packed(Tensor):
         transposed: bool = False,
         activations: str | None = None,
     ) -> Self:
-        """A weight of tensors that are in the order that ``packing`` says, without checks."""
+        """Makes a weight of tensors in the order that ``packing`` says, without checks."""
         n, k = packing.n, packing.k
         made: Self = Tensor._make_wrapper_subclass(
             cls,
@@ -68,8 +68,8 @@ class Packed(Tensor):
         return layout.to_plain(parts, self._packing) if self._packing.units else parts
 
     def _ordered(self, units: bool) -> Self:
-        """The weight in units or in the plain order: the weight itself if it is in that order. Any device: tests
-        and the simulator use units on CPUs, too."""
+        """The weight in units or in the plain order: the weight itself if it is in that order. This works on any
+        device: tests and the simulator use units on CPUs."""
         if units == self._packing.units:
             return self
         convert = layout.to_units if units else layout.to_plain
@@ -86,13 +86,13 @@ class Packed(Tensor):
         dtype: torch.dtype | None = None,
         transposed: bool | None = None,
     ) -> Self:
-        """A weight of other tensors that has what is not given from this one."""
+        """A weight with other tensors. Everything that is not given is taken from this weight."""
         transposed = self._transposed if transposed is None else transposed
         facts = packing or self._packing, by, order, self._format, dtype or self.dtype, transposed
         return self._wrap(parts, *facts, self._activations)
 
     def _map(self, function: Callable[[Tensor], Tensor], **options: Any) -> Self:
-        """A weight whose tensors are results of a function of these."""
+        """A weight with the results of a function of each of this weight's tensors."""
         codes, *others = (None if x is None else function(x) for x in self._inner())
         assert codes is not None
         scales, zeros, by, order = others
@@ -110,7 +110,7 @@ class Packed(Tensor):
         return moved._ordered(units)
 
     def _has_units_on(self, device: torch.device) -> bool:
-        """Whether products there read units. Those that round their inputs read rows of codes."""
+        """Whether products there read units. Products that round their inputs read rows of codes."""
         return device.type == "cuda" and self._activations is None
 
     def _transpose(self) -> Self:

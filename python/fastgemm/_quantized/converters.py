@@ -64,14 +64,15 @@ class Converters:
             group_size: columns of a group; None or -1: K / groups.
             version: 1: zero points are stored minus one (``checkpoint_format`` ``"gptq"``); 2: as they are
                 (``"gptq_v2"``).
-            dtype: of the weight; None is that of ``scales``.
+            dtype: of the weight; None means the dtype of ``scales``.
 
         Returns:
             A weight ``(N, K)`` of the format ``"int4"`` or ``"int8"``. Zero points in the middle of the codes, as
             symmetric weights have them, are left out.
 
         Raises:
-            ValueError: shapes, dtypes, ``bits`` or ``version`` are others; groups of ``g_idx`` have several sizes.
+            ValueError: shapes, dtypes, ``bits`` or ``version`` are not as above, or groups of ``g_idx`` have
+                several sizes.
         """
         plain = int_checkpoints.of_gptq(qweight, qzeros, scales, g_idx, bits, group_size, version)
         return cls._of(plain, dtype)
@@ -95,13 +96,13 @@ class Converters:
             scales: ``(groups, N)`` float16, bfloat16 or float32.
             bits: 4.
             group_size: columns of a group; None or -1: K / groups.
-            dtype: of the weight; None is that of ``scales``.
+            dtype: of the weight; None means the dtype of ``scales``.
 
         Returns:
             A weight ``(N, K)`` of the format ``"int4"``.
 
         Raises:
-            ValueError: shapes, dtypes or ``bits`` are others.
+            ValueError: shapes, dtypes or ``bits`` are not as above.
         """
         return cls._of(int_checkpoints.of_awq(qweight, qzeros, scales, bits, group_size), dtype)
 
@@ -113,15 +114,15 @@ class Converters:
 
         Args:
             weight: its ``Params4bit``, or the packed codes of one.
-            quant_state: a ``QuantState``; None is that of ``weight``. Nested scales (``compress_statistics``)
+            quant_state: a ``QuantState``; None means that of ``weight``. Nested scales (``compress_statistics``)
                 become the float32 numbers that the library computes of them.
-            dtype: of the weight; None is the one that was quantized.
+            dtype: of the weight; None means the dtype before quantization.
 
         Returns:
             A weight ``(N, K)`` of the format ``"nf4"``.
 
         Raises:
-            ValueError: the type is another one (``"fp4"``), the weight is not quantized yet, or blocks of the
+            ValueError: the type is not ``"nf4"``, the weight is not quantized yet, or blocks of the
                 flattened weight do not lie in rows.
         """
         return cls._of(from_bitsandbytes.of_bitsandbytes(weight, quant_state), dtype)
@@ -133,7 +134,7 @@ class Converters:
         Args:
             weight: an ``Int4Tensor``, ``Int4TilePackedTo4dTensor`` (tinygemm), ``Int8Tensor``,
                 ``IntxUnpackedToInt8Tensor`` of int4 or int8, or ``Float8Tensor`` of float8_e4m3fn.
-            dtype: of the weight; None is that of ``weight``.
+            dtype: of the weight; None means the dtype of ``weight``.
 
         Returns:
             A weight ``(N, K)`` of the format ``"int4"``, ``"int8"`` or ``"fp8"``.
@@ -154,7 +155,7 @@ class Converters:
                 ``weight``, ``weight_scale``, ``weight_shape``, ``weight_zero_point``, ``weight_g_idx``,
                 ``weight_global_scale``.
             weights: the part of that name of the scheme, as in config.json, or a ``QuantizationArgs``.
-            dtype: of the weight; None is that of ``weight_scale``, and bfloat16 for nvfp4 and mxfp4.
+            dtype: of the weight; None means the dtype of ``weight_scale``, and bfloat16 for nvfp4 and mxfp4.
 
         Returns:
             A weight ``(N, K)``: of the format ``"int4"`` or ``"int8"`` (pack-quantized, int-quantized), ``"fp8"``
@@ -182,7 +183,7 @@ class Converters:
             weight: ``(N, K)`` float8_e4m3fn.
             weight_scale_inv: one scale, ``(N,)`` or ``(N, 1)`` for rows, or one for each block; float32, bfloat16
                 or float16.
-            block_size: rows and columns of a block; None: what the shape says, and 128 x 128.
+            block_size: rows and columns of a block; None means what the shape says, or 128 x 128.
             dtype: of the weight.
 
         Returns:

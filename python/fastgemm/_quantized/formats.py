@@ -1,7 +1,7 @@
 """What the codes of a weight stand for: the Python side of csrc/core/packed_weight.h.
 
-Arithmetic is that of the header, in float32 and in its order, so that ``dequantize`` gives on every device the
-numbers that kernels multiply."""
+Codes are decoded as in the header: in float32, with the same operations in the same order. So ``dequantize`` gives
+on every device the numbers that kernels multiply."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ ROWS_HAVE = 1 << 25  # elements that are converted at a time, so that temporary 
 
 
 def row_chunks(n: int, k: int, multiple: int = 1) -> Iterator[tuple[int, int]]:
-    """Ranges of rows, each with a bounded number of elements. Compiled code fuses what it does, and needs
-    one."""
+    """Ranges of rows, each with a bounded number of elements. Compiled code fuses its operations, so a single
+    range is enough there."""
     step = n if is_compiling() else max(1, ROWS_HAVE // max(k, 1) // multiple) * multiple
     for begin in range(0, n, max(step, 1)):
         yield begin, min(n, begin + step)
@@ -185,8 +185,8 @@ def decode(codes: Tensor, code: str, k: int) -> Tensor:
 def scale_rows(
     codes: Tensor, parts: tuple[Tensor, Tensor | None], packing: Packing, by: Tensor | None
 ) -> Tensor:
-    """Turns decoded codes into weights, in place: ``parts`` are the scales and zero points of each row, ``by``
-    the factor of the whole weight."""
+    """Turns decoded codes into weights, in place. ``parts`` are the scales and zero points of each row, ``by`` is
+    the scale of the whole weight."""
     scales, zeros = (None if x is None else x.to(torch.float32) for x in parts)
     assert scales is not None
     size = min(packing.group_k, max(packing.k, 1))
@@ -207,7 +207,7 @@ def scale_rows(
 
 
 def of_rows(x: Tensor, begin: int, end: int, group: int) -> Tensor:
-    """Of scales or zero points in the plain order, those of each row in a range."""
+    """The scales (or zero points) of each row in a range, from those of blocks in the plain order."""
     if group == 1:
         return x[begin:end]
     rows = torch.arange(begin, end, device=x.device).div_(group, rounding_mode="floor")
@@ -216,5 +216,5 @@ def of_rows(x: Tensor, begin: int, end: int, group: int) -> Tensor:
 
 
 def bits_of(x: Tensor) -> Tensor:
-    """The same memory as integers, for what torch does not do with all types of scales."""
+    """The same memory as integers, for operations that torch does not have for all types of scales."""
     return x.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[x.itemsize])

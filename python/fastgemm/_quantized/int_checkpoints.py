@@ -1,4 +1,5 @@
-"""The weights of GPTQ and AWQ checkpoints: int32 words of unsigned codes, zero points packed alike."""
+"""The weights of GPTQ and AWQ checkpoints: int32 words of unsigned codes. Zero points are packed in the same
+way."""
 
 from __future__ import annotations
 

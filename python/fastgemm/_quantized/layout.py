@@ -50,7 +50,7 @@ def _round_up(size: int) -> int:
 
 
 def _sizes(packing: Packing) -> tuple[int, int, int]:
-    """The bytes of codes, scales and zero points in a unit, without what rounds them up."""
+    """The bytes of codes, scales and zero points in a unit, not yet rounded up."""
     code_bytes = ROWS * COLUMNS * CODES[packing.code].bits // 8
     if packing.by_rows:
         return code_bytes, 0, 0
@@ -216,7 +216,7 @@ def _scales_to_units(rows: Tensor, packing: Packing) -> Tensor:
 
 
 def _scales_of_units(units: Tensor, packing: Packing, dtype: torch.dtype) -> Tensor:
-    """The inverse, of a dtype."""
+    """The inverse of ``_scales_to_units``. ``dtype``: of the scales."""
     group_n, group_k = unit_groups(packing)
     count, width, _ = units.shape
     each = max(1, COLUMNS // group_k)
@@ -258,8 +258,8 @@ def by_kernel(parts: Parts, packing: Packing, by: Tensor | None, dtype: torch.dt
 def dequantize(
     parts: Parts, packing: Packing, by: Tensor | None, order: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """The weight, ``(n, k)``, computed in float32 and rounded once; ``by`` is the factor of the whole weight,
-    and ``order`` the column of the weight that each stored column is."""
+    """The weight, ``(n, k)``, computed in float32 and rounded once; ``by`` is the scale of the whole weight.
+    Stored column j is column ``order[j]`` of the weight."""
     place = None if order is None else torch.argsort(order)
     if has_kernel(parts.codes, packing):
         matrix = by_kernel(parts, packing, by, dtype)

@@ -17,7 +17,7 @@ class Plain(NamedTuple):
         scales: one for each block of ``group``: ``(ceil(n / group[0]), ceil(k / group[1]))``.
         group: the rows and columns of a block.
         shape: ``(n, k)``.
-        dtype: of the weight for torch, which the library would give its dequantized weight.
+        dtype: the weight's dtype for torch; the library would dequantize to it.
         zeros: as ``scales``; int8 zero points are subtracted from codes, others are added.
         global_scale: float32, one number; or None.
         order: int32 of ``(k,)``: stored column j is column ``order[j]`` of the weight; or None.

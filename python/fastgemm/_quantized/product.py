@@ -92,7 +92,7 @@ def _options(
     if packing.units:
         block = layout.unit_groups(packing)
         scale = "f32" if packing.by_rows else scale
-    if kernel == "invariant":  # as matmul and layers name what invariant=True asks for
+    if kernel == "invariant":  # matmul and layers pass invariant=True on by this name
         kernel, invariant = None, True
     options: dict[str, Any] = {
         **choice_of(level, kernel),

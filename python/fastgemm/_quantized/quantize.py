@@ -52,13 +52,12 @@ def quantize_weight(
     Every scale is ``max|w| / c`` of its weights, where the largest code c is 7 for int4, 127 for int8, 448 for
     fp8 and 1 for nf4. Then each weight is divided by its scale, as it was stored, and rounded to the nearest
     code: integers and floating-point codes to even. mxfp4 has scales ``2 ** (floor(log2(max|w|)) - 2)``, and
-        larger numbers become 6, as
-    the OCP standard says. nvfp4 has one global scale, ``max|w| / (6 * 448)``, and scales ``max|w| / 6 /
-    global``.
+    larger numbers become 6, as the OCP standard says. nvfp4 has one global scale, ``max|w| / (6 * 448)``, and
+    scales ``max|w| / 6 / global``.
 
-    Weights of 0 alone have a scale of 0 (or the smallest one) and are 0 again. A NaN or an infinity makes the
-    scale of its block NaN, with that of nvfp4 every scale; mxfp4 and nvfp4, too. So no result hides it, and
-    other blocks remain.
+    If all weights of a block are 0, its scale is 0 (or the smallest scale), and they are 0 again. A NaN or an
+    infinity makes the scale of its block NaN, in nvfp4 every scale. So no result hides it, and other blocks
+    keep their numbers.
 
     Args:
         w: ``(N, K)``; bfloat16, float16 or float32. Any strides.
@@ -66,7 +65,7 @@ def quantize_weight(
         granularity: which weights share a scale: ``"tensor"``, all; ``"channel"``, a row; ``"group"``,
             ``group_size`` columns of a row; ``"128x128"``, such blocks. None is ``"channel"`` for int8 and fp8,
             else ``"group"``. mxfp4 and nvfp4 have groups only.
-        group_size: of ``"group"``: None is 128; 64 for nf4, 32 for mxfp4, 16 for nvfp4, which have no others.
+        group_size: of ``"group"``: None means 128, but 64 for nf4. mxfp4 has 32 only, and nvfp4 has 16 only.
             Kernels of a GPU take multiples of 16.
         zero_points: int4 and int8 may have them: the range from the smallest to the largest weight of a block,
             and 0, becomes that of all codes.
@@ -118,7 +117,7 @@ def quantize_weight(
 def _plan(
     w: Tensor, format: str, granularity: str | None, group_size: int | None, zero_points: bool
 ) -> _Plan:
-    """What the arguments of :func:`quantize_weight` ask for."""
+    """The plan that the arguments of :func:`quantize_weight` ask for."""
     if not isinstance(w, Tensor):
         raise TypeError(f"fastgemm.quantize_weight: w must be a torch.Tensor, got {type(w).__name__}")
     if w.dtype not in LOGICAL:
@@ -188,7 +187,7 @@ def _quantized(w: Tensor, plan: _Plan, by: Tensor | None) -> Parts:
 
 
 def _extremes(x: Tensor, size: int, plan: _Plan) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest weight of each group; of symmetric codes the second is the largest
+    """The smallest and the largest weight of each group. For symmetric codes, the second number is the largest
     modulus."""
     groups = grouped(x, size)
     if not groups:
@@ -200,7 +199,7 @@ def _extremes(x: Tensor, size: int, plan: _Plan) -> tuple[Tensor, Tensor]:
 
 
 def _extremes_of_blocks(w: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
-    """The same of blocks that have more than one row."""
+    """The same for blocks of more than one row."""
     packing = plan.packing
     low, high = (torch.zeros(packing.groups, dtype=torch.float32, device=w.device) for _ in range(2))
     size = packing.group_n

@@ -25,9 +25,10 @@ def grouped(x: Tensor, size: int) -> list[Tensor]:
 
 
 def rounded(w: Tensor, scale: Tensor, zero: Tensor | None, packing: Packing, by: Tensor | None) -> Tensor:
-    """The codes of rows; scales and zero points are those of each row, ``by`` is the factor of the whole weight.
+    """The codes of rows. Scales and zero points are given for each row, and ``by`` is the scale of the whole
+    weight.
 
-    Where a scale is not finite, codes have no meaning, and are any numbers."""
+    Where a scale is not finite, codes have no meaning and may be any numbers."""
     divisor = scale.float() if by is None else scale.float() * by
     divisor = torch.where(divisor > 0, divisor, torch.inf)  # gives the code of 0
     if packing.code in INTEGERS:
@@ -67,8 +68,8 @@ def _integers(w: Tensor, divisor: Tensor, zero: Tensor | None, packing: Packing)
 
 @cache
 def _bounds(code: str) -> tuple[float, ...]:
-    """The largest number that each code is nearest to, without the last code. A number in the middle of two
-    becomes the lower one of nf4, and the even one of e2m1."""
+    """For each code except the last, the largest number that is rounded to it. A number in the middle of two codes
+    becomes the lower code in nf4, and the even code in e2m1."""
     numbers = torch.tensor(CODES[code].numbers[: 16 if code == "nf4" else 8])
     middles = (numbers[1:] + numbers[:-1]) / 2
     if code == "e2m1":
@@ -77,7 +78,7 @@ def _bounds(code: str) -> tuple[float, ...]:
 
 
 def _pairs(codes: Tensor) -> Tensor:
-    """Two codes of 4 bits a byte."""
+    """Packs two codes of 4 bits into each byte."""
     if codes.shape[1] % 2:
         codes = functional.pad(codes, (0, 1))
     return codes[:, ::2] | codes[:, 1::2] << 4

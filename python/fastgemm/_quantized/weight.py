@@ -28,10 +28,10 @@ class QuantizedWeight(Converters, Packed):
     csrc/core/packed_weight.h on a GPU (rows, too, with ``activations``). Tensors that the constructor takes, those
     that properties return, and files have the plain order of rows.
 
-    ``fastgemm.linear(x, q)``, ``torch.nn.functional.linear(x, q)``, and ``x @ q.mT``, by any of its names,
-    multiply by it. A copy, ``detach``, ``to``, ``t`` and ``mT``, ``torch.empty_like``, pickling, ``torch.save``
-    and ``torch.load`` give such weights. All other functions of torch raise NotImplementedError: call them on
-    :meth:`dequantize`. No gradient reaches a weight, and ``requires_grad`` cannot be set.
+    ``fastgemm.linear(x, q)``, ``torch.nn.functional.linear(x, q)``, and ``x @ q.mT`` (also as ``torch.matmul`` and
+    the like) multiply by it. A copy, ``detach``, ``to``, ``t`` and ``mT``, ``torch.empty_like``, pickling,
+    ``torch.save`` and ``torch.load`` give such weights. All other functions of torch raise NotImplementedError:
+    call them on :meth:`dequantize`. No gradient reaches a weight, and ``requires_grad`` cannot be set.
 
     Arguments of the constructor:
 
@@ -135,7 +135,7 @@ class QuantizedWeight(Converters, Packed):
 
     @property
     def order(self) -> Tensor | None:
-        """The column of the weight that each stored column is, int32 of ``(K,)``, or None."""
+        """Stored column j is column ``order[j]`` of the weight; int32 of ``(K,)``, or None."""
         return self._order
 
     @property
@@ -200,7 +200,7 @@ class QuantizedWeight(Converters, Packed):
         return QuantizedWeight._wrap(Parts(codes, scales, zeros), packing, by, order, format, dtype, *others)
 
     def _stable_hash_for_caching(self) -> str:
-        """What compiled code depends on, for torch's cache of it."""
+        """The properties that compiled code depends on, for torch's cache of compiled code."""
         facts = [(x.shape, x.stride(), x.dtype, x.device) for x in self._inner() if x is not None]
         return hashlib.blake2b(repr((self.__tensor_flatten__(), facts)).encode(), digest_size=16).hexdigest()
 
@@ -256,7 +256,7 @@ def rebuild(
     order: Tensor | None,
     facts: dict[str, Any],
 ) -> QuantizedWeight:
-    """A weight of what a file holds: tensors in the plain order, and the rest."""
+    """Makes a weight from the contents of a file: tensors in the plain order, and the other properties."""
     facts = dict(facts)
     transposed, parameter = facts.pop("transposed"), facts.pop("parameter")
     codes, scales = (

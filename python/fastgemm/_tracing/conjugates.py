@@ -3,8 +3,9 @@
 Products read conjugated operands in place where csrc/torch/override is loaded. Other arguments are resolved; for
 ops that write to an argument, the functions below do this.
 
-torch could resolve such arguments itself, but for an op that writes it reads a result from the stack. These ops
-return nothing, as torch.compile requires, so torch would read memory beyond the stack."""
+torch has a fallback that resolves such arguments. After an op that writes, this fallback reads a result from the
+stack of arguments. The ops here return nothing, as torch.compile requires, so it would read memory beyond the
+stack."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _quantized_layer(x_shape: Sequence[int], *_: Any, n: int, **__: Any) -> int:
 
 
 def _grouped(a_shape: Sequence[int], b_shape: Sequence[int], *_: Any, **__: Any) -> int:
-    """As if the groups covered the whole dimension that they divide; their ends are not known here."""
+    """Counts the whole dimension that groups divide: their ends are not known here."""
     members = a_shape[0] if len(a_shape) == len(b_shape) == 3 else 1
     return 2 * members * a_shape[-2] * a_shape[-1] * b_shape[-1]
 

@@ -63,8 +63,8 @@ def _functionalized(op: OpOverload, arguments: tuple[Any, ...], options: dict[st
 
 
 def register() -> None:
-    """Gives the ops their kernels for torch.func, those without an autograd formula as well: a graph of torch.fx
-    holds them, and may be transformed again."""
+    """Gives all ops their kernels for torch.func. Ops without an autograd formula need them, too, because a graph
+    of torch.fx holds these ops and may be transformed again."""
     for op in OPS:
         for name in op.names:
             library.impl(name, _kernel(getattr(ops, name).default, op.differentiable), _KEY)

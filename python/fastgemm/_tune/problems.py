@@ -10,8 +10,8 @@ from typing import Any
 from .. import _introspect
 from .._choice.predictions import Problem
 
-# dtype and precision of what is measured together. Kernels of three planes are timed beside IEEE products, whose
-# kernels serve requests for those precisions, too.
+# The pairs of dtype and precision that are measured one after the other. Kernels of three planes have no pair of
+# their own: they are timed beside IEEE products, whose kernels may serve their precisions, too.
 SERIES = (
     ("float64", "ieee"),
     ("float32", "ieee"),

@@ -16,7 +16,7 @@ from .problems import problems
 
 ENOUGH = 30  # fewest points for a fit of a kernel or of the library's model
 FEW = 5  # fewest points for a scale of a kernel's constants
-PRIOR = 1 / 3  # predictions by the old constants are added, as many as measured points
+PRIOR = 1 / 3  # as many predictions by the old constants are added as there are points
 KEPT = 340  # points of the library's series that are kept
 POOLED = ({"float16", "bfloat16"},)  # types of which kernels take the same time
 

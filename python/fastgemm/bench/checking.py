@@ -8,9 +8,9 @@ component of a product must obey
 with u the unit roundoff of the accumulator, e the relative error of a product of float32 operands that are rounded
 to fewer bits (0 elsewhere) and u_out the unit roundoff of a narrower result. Any order of summation stays within
 K u; since rounding errors behave like random numbers, correct kernels stay within a few times sqrt(K) u, and
-wrong ones do not. Errors of the operands do not add up from product to product, hence the 16 / sqrt(K). For tf32
-this is twice the worst error of 2**22 results if operands are truncated, and six times if they are rounded to
-nearest. NaN fails. The result is poisoned before the call, so that unwritten elements are found."""
+wrong ones do not. Errors of the operands do not add up from product to product: this is why the bound has 16 /
+sqrt(K). For tf32 this is twice the worst error of 2**22 results if operands are truncated, and six times if they
+are rounded to nearest. NaN fails. The result is poisoned before the call, so that unwritten elements are found."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from .problems import Call, Instance
 MAX_PRODUCTS = 2**37
 SAMPLED_ROWS = 96
 
-# The largest error of one product a * b, relative to |a b|, beyond float32's own rounding: what planes leave of
-# an operand, or rounding it to tf32 does, on either side, and the product of planes that is left out.
+# The largest error of one product a * b, relative to |a b|, without float32's own rounding. It has two sources:
+# the part of each operand that is lost when it becomes planes or is rounded to tf32, and the products of planes
+# that are left out.
 #   tf32    2^-11 of each operand
 #   bf16x3  2^-17 of each operand, and p1 q1, up to 2^-8 of each
 #   fp16x3  2^-23 of each operand, and p1 q1, up to 2^-11 of each (within its range: 2^-28 of the row's largest)

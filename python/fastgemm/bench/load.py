@@ -20,9 +20,9 @@ class Load:
     """The load during an interval of time.
 
     Attributes:
-        cores: of the machine, of which this process may use fewer.
-        others: how many of them other programs kept busy; None if the kernel does not say.
-        stolen: share of the processor time that went to other virtual machines; None likewise.
+        cores: the machine's cores; this process may be limited to fewer.
+        others: the number of cores that other programs kept busy; None if the kernel does not say.
+        stolen: share of the processor time that went to other virtual machines; None if the kernel does not say.
         average: the load average at the beginning; None if there is none.
     """
 

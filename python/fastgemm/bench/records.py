@@ -164,8 +164,8 @@ def dense(value: Any) -> str:
 
 
 def as_text(head: dict[str, Any], tables: dict[str, tuple[Sequence[Any], Sequence[str]]], raw: bool) -> str:
-    """JSON with a line for each entry of the head and for each problem. ``tables``: rows, and which of their
-    fields are the problem."""
+    """JSON with a line for each entry of the head and for each problem. ``tables``: the rows, and the names of the
+    fields that say which problem a row belongs to."""
     entries = [f" {dense(name)}:{dense(_short(value, raw))}" for name, value in head.items()]
     for name, (rows, key) in tables.items():
         lines = ",\n".join(dense(_short(problem, raw)) for problem in _problems(rows, key, raw))

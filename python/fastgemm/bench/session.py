@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from .. import _introspect
+from .._gpus import HOPPER, computed_in, find_gpu
 from .checking import Check, Reference, check, raised
 from .cuda_timing import CudaTimer
-from .limits import fma_peak, gpu_fma_peak, gpu_tensor_peak
 from .load import LoadMeter
-from .problems import Call, Instance
+from .problems import Call, Instance, Problem, dtype_name
 from .timing import CpuTimer, Timer
 
 BASELINE, COPY, LIMIT = "torch", "copy", "limit"
@@ -40,6 +41,35 @@ class Sensors:
 
     def joules(self) -> float | None:
         """An energy counter."""
+        return None
+
+
+def fma_peak(dtype: torch.dtype, threads: int) -> float | None:
+    """Operations a second of independent multiply-adds on a CPU's registers, measured; None without a probe.
+
+    float16 is computed in float32 on a CPU, so its peak is that of float32.
+    """
+    return _introspect.measure_peak(dtype_name(dtype), threads, 0.2) or None
+
+
+def gpu_fma_peak(dtype: torch.dtype, sm_clock_mhz: float | None) -> float | None:
+    """Operations a second of the GPU's multiply-add units, at the highest clock if none was read; None if the
+    units are unknown."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    if properties.major != 9:
+        return None
+    clock = _introspect.gpu_properties()["clock"] if sm_clock_mhz is None else sm_clock_mhz * 1e6
+    cycles = properties.multi_processor_count * clock
+    return 2 * HOPPER.results_per_cycle[computed_in(dtype_name(dtype))] * cycles
+
+
+def gpu_tensor_peak(problem: Problem) -> float | None:
+    """Operations a second of the tensor cores by the GPU's data sheet; None if no known tensor core computes the
+    product in this precision: for float32 and int32 the multiply-add units are the limit."""
+    kind = problem.precision if problem.precision == "tf32" else dtype_name(problem.dtype)
+    try:
+        return find_gpu(torch.cuda.get_device_name()).tensor_peaks.get(kind)
+    except ValueError:
         return None
 
 

@@ -150,8 +150,8 @@ def interleave(
     for r in range(total):
         # A call with fewer samples takes part in every 2^j-th round, so any two calls have as many rounds in
         # common as the rarer one has. The order changes every two rounds, forwards and backwards, since a
-        # call affects the next one, for instance through address translation. The direction follows the
-        # Thue-Morse sequence, so that such a subset has both equally often.
+        # call affects the next one, for instance through address translation. The direction follows the Thue-Morse
+        # sequence, so that every 2^j-th round, too, has both directions equally often.
         order = random.Random(r // 2).sample(names, len(names))
         if r.bit_count() % 2:
             order.reverse()

@@ -67,17 +67,9 @@ CPU_BY_KNOWLEDGE = {
 }
 
 
-def _fitted() -> dict[str, predictions.Fitted]:
-    try:
-        return {fitted.gpu: fitted for fitted in predictions.read()}
-    except (OSError, ValueError):
-        return {}  # the import has warned
-
-
 def gpus() -> list[dict[str, Any]]:
     """Name, properties and state of each GPU that torch sees; without CUDA kernels, only its name."""
     found: list[dict[str, Any]] = []
-    fitted = _fitted()
     for i in range(torch.cuda.device_count()):
         with torch.cuda.device(i):
             properties = _introspect.gpu_properties()
@@ -90,8 +82,8 @@ def gpus() -> list[dict[str, Any]]:
                 "properties": properties,
                 "knowledge": _introspect.knowledge(),
             }
-            if name in fitted:
-                entry["tuned"] = {"when": fitted[name].when, "points": fitted[name].points}
+            if fitted := predictions.known(name):
+                entry["tuned"] = {"when": fitted.when, "points": fitted.points}
             found.append(entry)
     return found
 
@@ -139,7 +131,8 @@ def _problem_in_words(key: tuning.Key) -> str:
 
 
 def tuned() -> list[dict[str, Any]]:
-    """What the file of autotune has of the devices here. A first call noted the predicted kernel first."""
+    """The entries of autotune's file for the devices of this machine. An entry of a first call lists the predicted
+    kernel first."""
     devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     names = {tuning.environment(device): device for device in reversed(devices)}
     rows: list[dict[str, Any]] = []

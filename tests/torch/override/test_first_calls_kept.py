@@ -79,11 +79,11 @@ def test_a_key_of_no_product_damages_a_file(details, first_calls_file):
 def test_a_full_disk_costs_one_warning(measured, monkeypatch):
     tries = []
 
-    def full(path, data):
+    def full(path, *_):
         tries.append(path)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tuning, "replace_file", full)
+    monkeypatch.setattr(tuning.storage, "change", full)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with fastgemm.patch(tune=True) as routed:

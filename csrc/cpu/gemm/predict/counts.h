@@ -50,8 +50,8 @@ enum Count {
 using Counts = std::array<double, kCounts>;
 extern const std::array<std::string_view, kCounts> kCountNames;
 
-// The rows that are predicted: kernels, and the framework's product by its library for the type and
-// processor.
+// The rows that are predicted: the kernels, and `torch`, the framework's own product. The framework computes
+// it by the library that it uses for the type on this processor.
 enum class Row : uint8_t {
   simd,
   microkernel,

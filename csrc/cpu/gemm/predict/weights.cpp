@@ -25,7 +25,7 @@ double streamed_seconds(const GemmProblem& p, const Cpu& cpu, int threads) {
       p.m > 8 ? (p.m + 7) / 8 * 8 : int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(p.m, 1))));
   const double passes = double((rows + 7) / 8), slow = wide ? 1 : cpu.isa == Isa::avx2 ? 2 : 8;
   const double convert = slow * (bits_of(p.packed.code) == 4 ? 0.6 : 1.0);
-  // As for dot_bf16, a pair product is counted as one that starts in a cycle.
+  // One pair product is assumed to start in each cycle, as for dot_bf16.
   const double product = pairs ? 0.75 : 1.2 / cpu.vector_issue;
   // More rows of x do not stay in the L1 cache.
   const double far = p.m > 16 ? 1.6 : 1.0;

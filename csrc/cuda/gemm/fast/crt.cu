@@ -38,9 +38,9 @@ namespace {
 using namespace residues;
 
 // The least s / (|a| |b|) (selection.cuh) for which a tile is computed by residues under "ieee". With 15
-// moduli the rounding error is 2^-58.4 |a| |b|. At this least value of s that is 2^-53.8 s, about the error
-// of float64 sums. With 8 moduli the error is 2^-31.5 |a| |b|. At the least value that is 2^-26.2 s, about
-// the error of float32 sums. These figures are root mean squares of independent rounding errors. Equal
+// moduli the rounding error is 2^-58.4 |a| |b|. For the least s that is allowed, this is 2^-53.8 s, about the
+// error of float64 sums. With 8 moduli the error is 2^-31.5 |a| |b|. For the least s, this is 2^-26.2 s,
+// about the error of float32 sums. These figures are root mean squares of independent rounding errors. Equal
 // elements have equal errors: docs/precision.md says how far those add up.
 template <class T>
 constexpr float kIeeeBound = std::is_same_v<T, double> ? 1.0f / 24 : 1.0f / 40;
@@ -63,7 +63,7 @@ struct Plan {
 };
 
 // Panels of C, computed row of panels by row of panels. The residues of A are made once for each row of
-// panels. Those of B are made for each panel, or once if there is a single row or column of panels.
+// panels. The residues of B are made for each panel, or once if there is a single row or column of panels.
 struct ResiduePanels {
   int64_t rows, columns;  // the size of a panel, whole tiles
 

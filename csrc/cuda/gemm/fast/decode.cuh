@@ -1,5 +1,5 @@
-// Code that the kernels for few rows share whose results do not depend on the other rows (invariant.cu,
-// decode_planes.cu).
+// The common code of two kernels for few rows, invariant.cu and decode_planes.cu. In both, the bits of a row
+// do not depend on the other rows.
 #pragma once
 
 #include "cuda/gemm/parts/schedules/decode_tiles.cuh"

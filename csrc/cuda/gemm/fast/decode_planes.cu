@@ -8,10 +8,10 @@
 //
 //   - The operands change places: columns of B are wgmma's 64 rows. A warp cuts them into the registers of
 //     its own instructions, so no plane of the weights is written to memory. The products are summed in the
-//     same order. An H200 adds them alike whichever operand comes first, and also from registers; a test
-//     holds it to that (tests/kernels/test_invariant.py). Where a multiprocessor has 32 columns, half of each
-//     instruction computes nothing useful. That costs no time, because instructions on so few rows wait for
-//     each other.
+//     same order. On an H200 the sums are the same whichever operand comes first, also with an operand in
+//     registers; a test checks this (tests/kernels/test_invariant.py). Where a multiprocessor has 32 columns,
+//     half of each instruction computes nothing useful. That costs no time, because instructions on so few
+//     rows wait for each other.
 //   - An instruction that adds to the sum of the one before it takes 43 cycles, however few rows it has, and
 //     a chunk of k is a chain of up to 36 of them. So two or three teams of four warps sum chunks at the same
 //     time, and then add them up in order, one team after another (decode_planes.cuh).

@@ -10,9 +10,9 @@
 //   - a step has one of two depths: for k up to 8 elements (16-bit types: 16) it has half the loads and
 //     registers.
 // float32 is multiplied in fp64, where its products are exact. So level 6 takes this kernel for float32 only
-// on GPUs whose fp64 is fast. It also takes it for float64 where large tiles would be few, and for smaller
-// types where other kernels would copy operands first. `narrow` serves products of up to about 16 rows or
-// columns by fused multiply-adds; each of the two is the faster one for some shapes
+// on GPUs whose fp64 is fast. For float64, level 6 takes this kernel if there would be few large tiles; for
+// smaller types, if other kernels would copy operands first. `narrow` serves products of up to about 16 rows
+// or columns by fused multiply-adds; each of the two is the faster one for some shapes
 // (benchmarks/fits/h200.json).
 #include "cuda/gemm/fast/direct.cuh"
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"

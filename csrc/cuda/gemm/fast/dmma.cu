@@ -118,10 +118,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 
 template <class C, bool tall>
 void launch_tiles(const Gemm<double>& g, int batch, const plans::DmmaPlan& plan, Context& context) {
-  constexpr Takes kTakes = tall ? Takes::any : Takes::a_along_k;
-  const auto arguments =
-      tile_arguments<kTakes>(g, batch, C::BM, C::BN, plans::kDmmaDepth, plan.blocks, plan.sharing(), context);
-  arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+  constexpr OperandLayout kLayout = tall ? OperandLayout::any : OperandLayout::a_along_k;
+  const auto arguments = tile_arguments<kLayout>(g, batch, C::BM, C::BN, plans::kDmmaDepth, plan.blocks,
+                                                 plan.sharing(), context);
+  arguments.operands.template with_directions<kLayout>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, tall, a_along_k, b_along_k>;
     static_assert(sizeof(typename K::Shared) <= kLeastBlockBytes);
     const LaunchShape shape{dim3(unsigned(arguments.blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
@@ -156,8 +156,8 @@ void residues::multiply_fallback(const Gemm<double>& g, const Selection& selecti
   const int64_t tiles = ceil_div(g.m, C::BM) * ceil_div(g.n, C::BN), steps = ceil_div(g.k, plans::kDmmaDepth);
   const int blocks = plans::count_blocks(tiles, steps, multiprocessors());
   const auto arguments =
-      tile_arguments<Takes::any>(g, 1, C::BM, C::BN, plans::kDmmaDepth, blocks, {2}, context);
-  arguments.operands.template with_directions<Takes::any>([&]<bool a_along_k, bool b_along_k>() {
+      tile_arguments<OperandLayout::any>(g, 1, C::BM, C::BN, plans::kDmmaDepth, blocks, {2}, context);
+  arguments.operands.template with_directions<OperandLayout::any>([&]<bool a_along_k, bool b_along_k>() {
     using K = Kernel<C, true, a_along_k, b_along_k>;
     const LaunchShape shape{dim3(unsigned(blocks)), dim3(C::kThreads), sizeof(typename K::Shared)};
     launch<gemm_dmma_rest_kernel<C, a_along_k, b_along_k>>("dmma_rest", shape, context)(arguments,

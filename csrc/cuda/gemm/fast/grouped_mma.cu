@@ -59,8 +59,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   }
 }
 
-// Copies an operand whose groups would begin anywhere, because copies read 16 bytes at a time: its rows in
-// memory must be those of the dimension that is grouped, and begin at multiples of 16 bytes.
+// Copies an operand whose groups may begin at any address, because the kernel's copies read 16 bytes at a
+// time. In the copy, the rows in memory are those of the grouped dimension, and begin at multiples of 16
+// bytes.
 template <class T>
 GroupedGemm<T> with_aligned_groups(GroupedGemm<T> g, Context& context) {
   const auto copied = [&](const T* data, int64_t rows, int64_t columns, int64_t row_stride,
@@ -88,12 +89,12 @@ GroupedGemm<T> with_aligned_groups(GroupedGemm<T> g, Context& context) {
 template <class C, class T>
 void launch_grouped_mma(const GroupedGemm<T>& given, int groups, Context& context) {
   const GroupedGemm<T> g = with_aligned_groups(given, context);
-  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
+  constexpr OperandLayout kLayout = sizeof(T) == 2 ? OperandLayout::any : OperandLayout::along_k;
   const TileGrid tiles = tile_grid(g, C::BM, C::BN, groups);
   const GroupedArguments<T> arguments{g,
-                                      rows_operands<kTakes>(static_cast<const Gemm<T>&>(g), groups, context),
+                                      rows_operands<kLayout>(static_cast<const Gemm<T>&>(g), groups, context),
                                       result_vectors(g.result), tiles.tiles_n};
-  arguments.operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+  arguments.operands.template with_directions<kLayout>([&]<bool a_along_k, bool b_along_k>() {
     using K = LargeMmaKernel<C, T, a_along_k, b_along_k>;
     launch<gemm_grouped_mma_kernel<C, T, a_along_k, b_along_k>>(
         "grouped_mma", {tiles.grid, dim3(C::kThreads), sizeof(typename K::Shared)}, context)(arguments);

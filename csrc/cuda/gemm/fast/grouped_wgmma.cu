@@ -112,7 +112,8 @@ TensorMap ragged_operand(const BoxOperand<T>& o) {
                     SideBox<T>::kSwizzle});
 }
 
-// The operand with its sides or k along rows; a copy if it does not lie so, or if the TMA cannot read it.
+// The operand with the direction `major` along its rows. It is a copy if the operand lies in the other
+// direction, or if the TMA cannot read it.
 template <class T>
 BoxOperand<T> along(Major major, const Side<T>& s, RowCopies& copies, Context& context) {
   BoxOperand<T> o = operand_in_place(s, 1);

@@ -29,11 +29,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 template <class C, class T, class Storage>
 void launch_mma_sync(const Gemm<Storage>& g, int batch, const Sharing& sharing, const Epilogue& epilogue,
                      Context& context) {
-  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
+  constexpr OperandLayout kLayout = sizeof(T) == 2 ? OperandLayout::any : OperandLayout::along_k;
   const int64_t tiles = batch * ceil_div(g.m, C::BM) * ceil_div(g.n, C::BN);
   const int blocks = int(std::min<int64_t>(tiles, C::kBlocks * multiprocessors()));
   auto arguments =
-      tile_arguments<kTakes>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)), blocks, sharing, context);
+      tile_arguments<kLayout>(g, batch, C::BM, C::BN, 128 / int(sizeof(T)), blocks, sharing, context);
   arguments.epilogue = epilogue;
   const auto run = [&]<bool a_along_k, bool b_along_k>() {
     using K = LargeMmaKernel<C, T, a_along_k, b_along_k>;
@@ -44,7 +44,7 @@ void launch_mma_sync(const Gemm<Storage>& g, int batch, const Sharing& sharing, 
   if constexpr (kFuses<C>)
     run.template operator()<true, true>();
   else
-    arguments.operands.template with_directions<kTakes>(run);
+    arguments.operands.template with_directions<kLayout>(run);
 }
 
 }  // namespace

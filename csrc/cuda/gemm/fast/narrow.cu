@@ -84,12 +84,12 @@ __device__ __forceinline__ void add_and_store(const NarrowArguments<Thread, T>& 
   }
 }
 
-// Multiplies a thread's rows of X by the rows of Y up to `last`, for the next values of k; from `left` values
-// on they are zeros. All loads are issued before the first one is used: between products the compiler would
-// put each load behind a branch, so that cache misses came one after another. Where X comes in vectors of
-// rows, only the loads of X are issued first, because the registers do not hold more. A step's float32 sums
-// are completed before they are added to earlier sums, so that errors grow with the number of steps and not
-// with k.
+// Multiplies a thread's rows of X by the rows of Y up to `last`, for the next step of k. Values of k from
+// `left` on count as zeros. All loads are issued before the first one is used. Between products, the compiler
+// would put each load behind a branch, and cache misses would come one after another. Where X comes in
+// vectors of rows, only the loads of X are issued first, because the registers do not hold more. A step's
+// float32 sums are completed before they are added to earlier sums, so that errors grow with the number of
+// steps and not with k.
 template <class Thread, class T>
 __device__ __forceinline__ void multiply_step(const NarrowArguments<Thread, T>& g,
                                               const T* const (&row)[Thread::kRowLoads], const T* y, int last,

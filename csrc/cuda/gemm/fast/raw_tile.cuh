@@ -35,8 +35,8 @@ template <int X, int banks>
 inline constexpr int kLinePitch = X + (banks + 32 - X % 32) % 32;
 
 // Copies the tiles (X, kTileK) of an operand, one after another along k, with zeros outside the operand. All
-// THREADS threads call it. A thread copies units of 16 bytes, or of 4 where 16 may be unaligned, at the same
-// place of lines at equal distances.
+// THREADS threads call it. A thread copies one unit of every few lines, always at the same place in the line.
+// A unit has 16 bytes, or 4 bytes where 16 may be unaligned.
 template <class T, int X, int PITCH, int THREADS>
 class RawTileCopy {
   static_assert(sizeof(T) == 4 && THREADS % 64 == 0);  // whole turns of the swizzle

@@ -1,4 +1,4 @@
-// What `skinny` and its form for other GPUs have in common: the tiles, the arguments, and what becomes of
+// The common parts of `skinny` and its form for other GPUs: the tiles, the arguments, and the store of the
 // sums. Contract: store_tile() stores a finished tile, hand_over() the partial sums of a shared one, and
 // gemm_skinny_add_kernel adds those in the order of k.
 //

@@ -56,8 +56,8 @@ struct Kernel {
   };
 };
 
-// Loads COUNT sums from a row of the slab. If they are two vectors, lanes whose sums are 32 words apart begin
-// with different ones: equal ones would lie in the same banks.
+// Loads COUNT sums from a row of the slab. If they are two vectors, half of the lanes load the second vector
+// first: lanes whose sums are 32 words apart would otherwise read from the same banks at the same time.
 template <int COUNT, class Acc>
 __device__ __forceinline__ void load_sums(Acc (&to)[COUNT], const Acc* from, int lane) {
   using Four = Vector<Acc, 4>;
@@ -184,8 +184,8 @@ void launch_small_tile(const Gemm<Storage>& g, int batch, const Epilogue& epilog
     s.a.aligned&& s.b.aligned ? run.template operator()<true, true, true>()
                               : run.template operator()<false, true, true>();
   } else {
-    constexpr Takes kTakes = sizeof(T) == 1 ? Takes::along_k : Takes::any;
-    RowsOperands<Storage>{s.a, s.b}.template with_directions<kTakes>([&]<bool... along_k>() {
+    constexpr OperandLayout kLayout = sizeof(T) == 1 ? OperandLayout::along_k : OperandLayout::any;
+    RowsOperands<Storage>{s.a, s.b}.template with_directions<kLayout>([&]<bool... along_k>() {
       s.a.aligned&& s.b.aligned ? run.template operator()<true, along_k...>()
                                 : run.template operator()<false, along_k...>();
     });

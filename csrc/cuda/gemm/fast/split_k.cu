@@ -146,11 +146,11 @@ void launch_wgmma(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context
 
 template <class T>
 void launch_mma(const Gemm<T>& g, int batch, const Epilogue& epilogue, Context& context) {
-  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::any : Takes::along_k;
-  const RowsOperands<T> operands = rows_operands<kTakes>(g, batch, context);
+  constexpr OperandLayout kLayout = sizeof(T) == 2 ? OperandLayout::any : OperandLayout::along_k;
+  const RowsOperands<T> operands = rows_operands<kLayout>(g, batch, context);
   const Plan<T> plan(g, batch, context);
   const MmaArguments<T> arguments{plan.arguments, operands};
-  operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+  operands.template with_directions<kLayout>([&]<bool a_along_k, bool b_along_k>() {
     const LaunchShape shape{plan.grid, dim3(MmaTiles::kThreads),
                             sizeof(typename MmaKernel<T, a_along_k, b_along_k>::Shared)};
     launch<gemm_split_k_mma_kernel<T, a_along_k, b_along_k>>("split_k", shape, context)(arguments);

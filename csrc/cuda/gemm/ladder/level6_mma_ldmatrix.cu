@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 void gemm_mma_ldmatrix(const GemmProblem& problem, Context& context) {
   run_gemm<Half, BFloat16>(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {
-    const RowsOperands<T> operands = rows_operands<Takes::along_k>(g, batch, context);
+    const RowsOperands<T> operands = rows_operands<OperandLayout::along_k>(g, batch, context);
     const dim3 blocks(tile_grid(g.m, g.n, kTile, kTile, batch).grid.x * unsigned(batch));
     launch<gemm_mma_ldmatrix_kernel<T>>("mma_ldmatrix", {blocks, dim3(kThreads), sizeof(Shared)}, context)(
         {g, operands, int(ceil_div(g.m, kTile)), int(ceil_div(g.n, kTile)), int(ceil_div(g.k, kK))});

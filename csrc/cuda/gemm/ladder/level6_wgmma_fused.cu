@@ -29,10 +29,10 @@ constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
 
 using Shared = WgmmaStep<kBM, kBN, kStages, kBlocks, 2>::Shared;
 
-// `column` is the first column of the tile, and C has `columns`. Of every four sums of a thread two are
-// neighbours in a row of C, and the other two are 8 rows below them, so one pair of bias elements serves all
-// four. Pairs are 8 columns apart. They are loaded a few at a time, because each takes a register, and the
-// sums take 128. (finish_fragments() in parts/epilogues/epilogue.cuh does this for tiles of any width.)
+// `column` is the first column of the tile, and C has `columns`. A thread's sums come in groups of four: two
+// are neighbours in a row of C, and the other two are 8 rows below them. So one pair of bias elements serves
+// all four. Pairs are 8 columns apart. They are loaded a few at a time, because each takes a register, and
+// the sums take 128. (finish_fragments() in parts/epilogues/epilogue.cuh does this for tiles of any width.)
 template <class Out, class T>
 __device__ __forceinline__ void finish_tile(const Epilogue& e, float (&sum)[kBN / 2], int column,
                                             int columns) {

@@ -11,7 +11,7 @@
 //   - tiles are computed in bands of 16 tile rows (parts/schedules/tile_order.cuh): the tiles that are
 //     computed at the same time read about as many rows of A as columns of B, and find most of them in L2.
 //
-// What is left: the tensor cores do nothing for a block while it stores its sums.
+// What is left: while a block stores its sums, it does not use the tensor cores.
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/wgmma_steps.cuh"
 

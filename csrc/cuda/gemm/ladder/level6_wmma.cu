@@ -44,8 +44,8 @@ struct WarpProduct {
     }
   }
 
-  // Loads part `part` of kM of a step's fragments. Those of B, which all rows need, are in the first half of
-  // the parts.
+  // Loads part `part` of kM of a step's fragments. The fragments of B, which all rows need, are loaded in the
+  // first half of the parts.
   __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
     FASTGEMM_UNROLL
     for (int j = 2 * part; j < 2 * part + 2 && j < kN; ++j)
@@ -122,12 +122,12 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_wmma_kernel(const __grid_con
 
 template <class T>
 void launch_wmma(const Gemm<T>& g, int batch, Context& context) {
-  constexpr Takes kTakes = sizeof(T) == 2 ? Takes::a_along_k : Takes::along_k;
+  constexpr OperandLayout kLayout = sizeof(T) == 2 ? OperandLayout::a_along_k : OperandLayout::along_k;
   constexpr int kTile = Kernel<3, T, true, true>::kBlockTile, kK = 128 / int(sizeof(T));
-  const RowsOperands<T> operands = rows_operands<kTakes, T>(g, batch, context);
+  const RowsOperands<T> operands = rows_operands<kLayout, T>(g, batch, context);
   const int tiles_m = int(ceil_div(g.m, kTile)), tiles_n = int(ceil_div(g.n, kTile));
   const dim3 blocks(tile_grid(g.m, g.n, kTile, kTile, batch).grid.x * unsigned(batch));
-  operands.template with_directions<kTakes>([&]<bool a_along_k, bool b_along_k>() {
+  operands.template with_directions<kLayout>([&]<bool a_along_k, bool b_along_k>() {
     with_stages<Kernel<3, T, a_along_k, b_along_k>::kStageBytes>([&]<int STAGES>() {
       constexpr size_t kBytes = sizeof(typename Kernel<STAGES, T, a_along_k, b_along_k>::Shared);
       launch<gemm_wmma_kernel<STAGES, T, a_along_k, b_along_k>>(

@@ -21,7 +21,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The words of a step, and the steps in the 16 bytes that a thread reads at once.
+// The words of codes in a step, and the number of steps in the 16 bytes that a thread reads at once.
 template <Code code>
 inline constexpr int kStepWords = bits_of(code) / 4;
 template <Code code>
@@ -61,16 +61,16 @@ __device__ __forceinline__ void decode_int8(uint32_t (&a)[4], const uint32_t* wo
   }
 }
 
-// Moves the numbers in the upper bits of both halves, sign first and then BITS bits, to the exponent (E bits)
-// and mantissa of T; the bias is not yet right.
+// Both halves of x hold a number in their upper bits: a sign, then BITS bits of exponent and mantissa. Moves
+// these bits to the exponent and mantissa of T. The exponent still has the bias of the narrow format.
 template <class T, int BITS, int MANTISSA>
 __device__ __forceinline__ uint32_t spread_float(uint32_t x) {
-  constexpr int kShift = (kIsBFloat16<T> ? 8 : 5) - (BITS - MANTISSA);  // the exponent gets so much longer
+  constexpr int kShift = (kIsBFloat16<T> ? 8 : 5) - (BITS - MANTISSA);  // T's exponent is longer by it
   constexpr uint32_t kBits = ((1u << BITS) - 1) << (15 - BITS) >> kShift;
   return (x & 0x80008000u) | (x >> kShift & kBits * 0x10001u);
 }
 
-// The numbers divided by kE2m1Factor.
+// Places e2m1 codes as numbers of T that are too small by kE2m1Factor.
 template <class T>
 inline constexpr float kE2m1Factor = kIsBFloat16<T> ? 0x1p126f : 0x1p14f;
 template <class T>
@@ -93,7 +93,8 @@ __device__ __forceinline__ void decode_e4m3(uint32_t (&a)[4], const uint32_t* wo
                              pair_of<T>(kIsBFloat16<T> ? 0x1p120f : 0x1p8f));
 }
 
-// The numbers of nf4, rounded to T: bytes `byte` (0: low) of numbers `first` to first + 3.
+// One byte of each of the four numbers of nf4 from `first` on, which are rounded to T. `byte` 0 is the low
+// byte, 1 the high one.
 template <class T>
 __device__ __forceinline__ constexpr uint32_t normal_float_bytes(int byte, int first) {
   constexpr uint16_t kBFloat16[16] = {0xbf80, 0xbf32, 0xbf06, 0xbeca, 0xbe92, 0xbe3d, 0xbdba, 0x0000,
@@ -130,8 +131,8 @@ __device__ __forceinline__ void decode_nf4(uint32_t (&a)[4], uint32_t word) {
   }
 }
 
-// The same by a table in shared memory, which has the two numbers of a byte once for each lane, so that lanes
-// read different banks. It takes half of the instructions.
+// Decodes nf4 by a table in shared memory, whose entry has the two numbers of a byte of codes. Each lane has
+// a copy of its own, so that lanes read different banks. It takes half of the instructions.
 struct NormalFloatTable {
   static constexpr int kBytes = 256 * 128;
 

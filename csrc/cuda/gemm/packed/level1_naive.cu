@@ -1,8 +1,8 @@
 //   make sim KERNEL=packed_naive
 //
 // Level 1 with weights of 4 and 8 bits: a loop that dequantizes as it reads. One thread computes one result.
-// It reads a code, its scale and its zero for each k, and makes of them one number, (code - zero) * scale,
-// which one multiply-add uses. A warp has neighbouring results of a row, and so 32 rows of the weight.
+// For each k it reads a code, its scale and its zero, and computes one number, (code - zero) * scale, for one
+// multiply-add. A warp has neighbouring results of a row, and so 32 rows of the weight.
 //
 // What it gains over 16-bit weights: memory holds a quarter or half of the bytes. What is left: each weight
 // is decoded again for each row of x, some 30 instructions for one multiply-add. Level 2 decodes it once for

@@ -12,7 +12,8 @@
 // outer products. The units of a row are swizzled, so that 4 rows side by side are in different banks.
 //
 // What is left: every weight passes through shared memory as float32, which takes eight times the bytes of
-// its code, and ordinary multiply-adds. Level 6 feeds tensor cores with fragments decoded in registers.
+// its code; and the products are ordinary multiply-adds. Level 6 feeds tensor cores with fragments decoded in
+// registers.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/gemm/packed/thread_sums.cuh"
 #include "cuda/gemm/packed/weight_tile.cuh"

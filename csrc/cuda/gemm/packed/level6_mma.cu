@@ -6,10 +6,10 @@
 //     (packed/unit_fragments.cuh), and no decoded weight ever passes through shared memory. x is the B
 //     operand;
 //   - a stage has units of the weight as they lie in device memory, one or two contiguous pieces;
-//   - tiles have 16, 32 or 64 rows of x. Scales of whole rows multiply the sums at the end. With up
-//     to 16 rows the scales of large groups multiply float32 sums, too, which rounds once. Other scales
-//     multiply the fragments, which takes no second set of sums; each weight is then rounded once, as
-//     dequantized ones are. nf4 keeps sums: its numbers are rounded already;
+//   - tiles have 16, 32 or 64 rows of x. Scales of whole rows multiply the sums at the end. With up to 16
+//     rows, the scales of large groups multiply float32 sums, too, so that only the result is rounded. Other
+//     scales multiply the fragments. This needs no second set of sums, but each weight is rounded once, as a
+//     dequantized weight is. For nf4 scales always multiply sums, because its numbers are rounded already;
 //   - few rows of x read a weight once, and only bytes in flight count: equal shares of all stages
 //     (parts/schedules/shares.cuh) keep every multiprocessor reading until the end, and a second kernel adds
 //     the sums of tiles that were shared, in the order of k.

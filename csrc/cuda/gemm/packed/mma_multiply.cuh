@@ -53,7 +53,7 @@ class MmaProducts {
     if (kSums && !g_.at_end) add_scaled(unit, first);
   }
 
-  // Multiplies by what serves whole rows or all of the weight.
+  // Multiplies the sums by the scales of whole rows and by the scale of the whole weight.
   __device__ __forceinline__ void finish() {
     const float global = (g_.weight.global ? *g_.weight.global : 1.0f) * g_.of_sums;
     FASTGEMM_UNROLL
@@ -72,7 +72,7 @@ class MmaProducts {
  private:
   using Source = UnitFragments<T, S::kCode, S::kScaled, S::kBatch>;
 
-  // A thread's codes of a batch, which begins with step `step` of a unit.
+  // A thread's codes of a batch of steps. The batch begins with step `step` of a unit.
   struct BatchCodes {
     static constexpr int kWords = S::kBatch * kStepWords<S::kCode>, kAtOnce = kWords < 4 ? kWords : 4;
     uint32_t word[kWords];
@@ -90,7 +90,7 @@ class MmaProducts {
     __device__ __forceinline__ const uint32_t* words(int k) const { return word + k * kStepWords<S::kCode>; }
   };
 
-  // Fragments of a warp are those of neighbouring threads of 128 in one unit.
+  // A unit has the codes of 128 threads. Fragment f has the codes of thread thread_ + 32 * f.
   __device__ __forceinline__ Source source_of(int f) const {
     return {g_, column_ + unit_ * packed::kRows, UnitScales::rows_of(thread_) + 16 * f};
   }
@@ -116,7 +116,7 @@ class MmaProducts {
     }
   }
 
-  // Adds the sums of the group of a step, times its scales, and begins the next one.
+  // Multiplies the sums of the step's group by its scales, adds them to the total, and begins the next group.
   __device__ __forceinline__ void add_scaled(const unsigned char* unit, int step) {
     FASTGEMM_UNROLL
     for (int f = 0; f < S::kFragments; ++f) {
@@ -132,7 +132,7 @@ class MmaProducts {
 
   const MmaArguments<T>& g_;
   FragmentReader<Which::b, typename S::template X<T>> x_;
-  int group_, unit_;  // which half of a unit the warp has, of which of the two units
+  int group_, unit_;  // the warp's half of a unit, and which of the two units
   unsigned thread_;   // the owner of the codes of the first fragment in its unit
   int column_ = 0;    // the first row of the weight in the tile
   Sums sum_, apart_;  // apart_: those of a group of columns, with Scaled::sums

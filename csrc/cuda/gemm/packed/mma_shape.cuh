@@ -13,14 +13,14 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// A tile, and how the warps of a block share it. A warp has two blocks of 16 rows of the weight, so that what
-// it reads of x is multiplied twice.
+// A tile, and how the warps of a block share it. A warp has two blocks of 16 rows of the weight, so that each
+// fragment of x is multiplied twice.
 template <int BM_>
 struct MmaTile {
   static constexpr int BM = BM_, kTiles = BM / 8;  // of mma, side by side along the rows of x
   static constexpr int kGroups = 2, kGroupWarps = 4, kWarps = 8, kThreads = 32 * kWarps;
   static constexpr int kFragments = 2, kRows = 16 * kFragments, kBN = kGroupWarps * kRows;
-  static constexpr int kSlabPitch = kRows + 4;  // lanes that put a tile of mma use all banks
+  static constexpr int kSlabPitch = kRows + 4;  // so a warp that stores a tile of mma uses all banks
 };
 
 template <Code code_, int BM_, Scaled scaled_>
@@ -29,9 +29,10 @@ struct MmaShape : MmaTile<BM_> {
   using Tile::kFragments, Tile::kWarps, Tile::BM;
   static constexpr Code kCode = code_;
   static constexpr Scaled kScaled = scaled_;
-  // On a multiprocessor. With 128 registers more sums do not fit, nor do scaled weights of int8.
+  // On a multiprocessor. Two blocks leave 128 registers for a thread. Neither more sums nor scaled weights of
+  // int8 fit in them.
   static constexpr int kBlocks = BM > 16 || (kCode == Code::int8 && kScaled == Scaled::pairs) ? 1 : 2;
-  // k16 steps of a warp: in a stage, and that are converted at a time.
+  // The k16 steps of a warp in a stage, and how many of them are converted at a time.
   static constexpr int kSteps = 4, kBatch = BM == 16 || bits_of(kCode) == 8 ? 2 : 4;
   static constexpr int kColumns = packed::kColumns,
                        kUnits = kFragments * 16 * Tile::kGroupWarps / packed::kRows;
@@ -41,7 +42,7 @@ struct MmaShape : MmaTile<BM_> {
   static constexpr int kUnitBytes = packed::kRows * packed::kColumns * bits_of(kCode) / 8 + kTailBytes;
   static constexpr int kWeightBytes = kUnits * kUnitBytes;
   static constexpr int kStageBytes = kWeightBytes + 2 * BM * 128;
-  // As many as fit into the 99 KB that every GPU has; more in flight would not be faster.
+  // As many stages as fit into the 99 KB that every GPU has. More stages in flight would not be faster.
   static constexpr int kStages = kStageBytes * 4 <= kLeastBlockBytes - 10240   ? 4
                                  : kStageBytes * 3 <= kLeastBlockBytes - 10240 ? 3
                                                                                : 2;
@@ -67,7 +68,8 @@ struct MmaArguments : WeightUnits {
   float* partials;  // null: no tile is shared
 };
 
-// The place of a tile: its first row of x and of the weight. Tiles under way at a time share both in L2.
+// The place of a tile: its first row of x and of the weight. Tiles that are computed at the same time share
+// both in L2.
 template <class S>
 struct MmaPlace {
   int row, column;

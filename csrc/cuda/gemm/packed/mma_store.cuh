@@ -1,6 +1,5 @@
-// What becomes of the sums of packed_mma. Contract: store_sums() adds the sums of the groups of warps, and
-// stores a finished tile as C, a shared one as partial sums; gemm_packed_add_kernel adds the latter in the
-// order of k.
+// The stores of packed_mma's sums. Contract: store_sums() adds the sums of the groups of warps, and stores a
+// finished tile as C, a shared one as partial sums; gemm_packed_add_kernel adds the latter in the order of k.
 #pragma once
 
 #include "cuda/device/sync.cuh"
@@ -67,7 +66,8 @@ __device__ __forceinline__ void store_sums(const MmaArguments<T>& g, typename S:
   const int warp = warp_index();
   const MmaPlace<S> place(part.tile, g);
   const bool whole = part.first == 0 && part.end == g.shares.steps;
-  // A loop, so that the code of the stores is there once. Registers have no index: the sums move up.
+  // This is a loop, so that the code of the stores exists once. Registers cannot be indexed at run time, so
+  // the sums move up by one place in each iteration.
   FASTGEMM_NO_UNROLL
   for (int j = 0; j < S::kTiles; ++j, move_up(sum)) {
     const int row = place.row + 8 * j;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void store_sums(const MmaArguments<T>& g, typename S:
     }
     // The second group of warps passes its sums to the first one.
     float* const passed = shared.slab[warp % S::kGroupWarps + S::kGroupWarps] + int(threadIdx.x) % 32 * 4;
-    __syncthreads();  // those before have been read
+    __syncthreads();  // the sums passed before have been read
     FASTGEMM_UNROLL
     for (int f = 0; f < S::kFragments; ++f)
       if (warp >= S::kGroupWarps)

@@ -15,7 +15,7 @@ struct PackedShape : RoomShape<N, std::max(SOURCE_BYTES, 2 * 8 * kBoxBytes)> {
   static constexpr int kHeldBoxes = N == 128 ? 4 : 1;
 };
 
-// Applies what serves a whole row of the weight to a thread's sums of a finished tile: the scale, and a bias.
+// Multiplies a thread's sums of a finished tile by the scales of whole rows, and adds the bias of each row.
 template <class Out, class T, int R>
 __device__ __forceinline__ void finish_rows(float (&sum)[R], const TileWeight& w, int n, int row) {
   const float global = w.weight.global ? *w.weight.global : 1.0f;

@@ -4,15 +4,14 @@
 //     convert codes to the fragments that wgmma takes from registers (packed/fragments.cuh), while the batch
 //     before is multiplied;
 //   - scales are applied to float32 sums, a group of k at a time: codes are exact in 16 bits, and so nothing
-//     is rounded before the result. Weights are scaled, and rounded to the type of x, in groups of less than
-//     128 columns (but for nf4), where zeros are added to scaled codes, and with more than 64 rows of x,
-//     whose sums take the registers (packed/unit_fragments.cuh, Scaled);
-//   - up to 32 rows of x (8-bit codes: 16) the four warpgroups of a block share k, and add their sums in
-//   shared memory: tiles
-//     have 64 rows of the weight, and their partial sums are small. With more rows x is large, and a tile
-//     has 256 rows of the weight, which all read the same x;
+//     is rounded before the result. In three cases weights are scaled and rounded to the type of x instead:
+//     in groups of less than 128 columns (except for nf4), where zeros are added to scaled codes, and with
+//     more than 64 rows of x, whose sums take the registers (packed/unit_fragments.cuh, Scaled);
+//   - up to 32 rows of x (8-bit codes: 16), the four warpgroups of a block share k, and add their sums in
+//     shared memory. So tiles have 64 rows of the weight, and their partial sums are small. With more rows x
+//     is large, and a tile has 256 rows of the weight, which all read the same x;
 //   - blocks compute whole tiles if that keeps enough multiprocessors reading, else equal shares of k. A
-//     second kernel adds partial sums in the order of k. It also has the code of epilogues.
+//     second kernel adds partial sums in the order of k. Epilogues are applied in it, too.
 //
 // docs/quantized.md shows its times.
 #include "cuda/available.h"
@@ -161,9 +160,10 @@ template <class T>
 void gemm_units(const Gemm<T>& g, const GemmProblem& p, Context& context) {
   const BoxOperand<T> x = rows_of_x(g, context);
   if (g.m <= 16) return launch_tiles<PackedTile16>(g, p, x, context);
-  // With 8-bit codes tiles of 32 rows of x take longer than those of 64, whose units read the same x.
+  // With 8-bit codes, tiles of 32 rows of x are slower than tiles of 64 rows, in which all units share one x.
   if (g.m <= 32 && bits_of(p.packed.code) == 4) return launch_tiles<PackedTile32>(g, p, x, context);
-  // Tiles of 128 rows have no registers for sums of nf4, and for some codes with scales of other types.
+  // Tiles of 128 rows leave too few registers for the second sums of nf4, and for some codes whose scales
+  // have another type.
   const PackedWeight& w = p.packed;
   const bool pairs_only = w.code == Code::e2m1 || w.code == Code::int8;  // kNarrowFloats
   const bool by_floats =

@@ -52,7 +52,8 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
   if (requested <= g.stages) meet();
 }
 
-// Rows of x beyond those that the boxes have. They are multiplied, but their sums are never stored.
+// Clears the rows of x that the boxes do not fill. These rows are multiplied, but their sums are never
+// stored.
 template <class S>
 __device__ __forceinline__ void clear_rows(unsigned char* stages, const UnitArguments& g) {
   const int units = (S::kN - g.x_rows) * 8;
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-// Codes whose tiles of 128 rows of x have registers only for scales in pairs.
+// The codes for which tiles of 128 rows of x have enough registers only if scales come in pairs.
 template <Code code>
 inline constexpr bool kNarrowFloats = code == Code::e2m1 || code == Code::int8;
 

@@ -26,8 +26,8 @@ struct ThreadSums {
     }
   }
 
-  // row(i): the row of sum i in the tile. A loop, so that the code of a store is there once. Registers have
-  // no index: the sums move up.
+  // row(i): the row of sum i in the tile. This is a loop, so that the code of the store exists once.
+  // Registers cannot be indexed at run time, so the sums move up by one place in each iteration.
   template <class T, class Row>
   __device__ __forceinline__ void store(const Gemm<T>& g, ResultVectors vectors, BlockTile tile, Row&& row) {
     const int64_t column = tile.col + place_n() * kN;

@@ -15,7 +15,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// What the kernel knows of the weight. Made on the host.
+// The kernel's arguments that describe the weight. Made on the host.
 struct TileWeight {
   PackedWeight weight;
   UnitScales scales;
@@ -26,7 +26,7 @@ struct TileWeight {
   bool direct;                            // scales have the type of x, one for each row
   const void* bias;  // one number a row of the weight, of the type of the result; may be null
 
-  // What the scales and zeros of half a unit may take. packed_tiles rejects weights with more (rules.h).
+  // The most bytes of scales and zeros in half a unit. packed_tiles rejects weights with more (rules.h).
   static constexpr int kTailBytes = 512;
 };
 
@@ -165,7 +165,7 @@ struct TileSource {
       }
       return pairs;
     }
-    // A scale of 8 bits, e4m3 or e8m0, which is exact in T.
+    // Reads a scale of 8 bits, e4m3 or e8m0; it is exact in T.
     __device__ __forceinline__ uint32_t pair_of_byte(uint32_t x) const {
       if (w_.weight.scale == ScaleType::e8m0)
         return (x == 255 ? 0x7fc0u : x == 0 ? 0x40u : x << 7) * 0x10001u;

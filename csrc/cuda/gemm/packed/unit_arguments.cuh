@@ -22,8 +22,8 @@ struct PackedTile {
   // 80 KB of the weight in flight are enough. With more stages the multiprocessors near to memory take more
   // than their share of its bandwidth, and the others end late.
   static constexpr int kMostStages = 4;
-  // Sums on their way out: columns of 64 rows, kPass at a time. The padding keeps rows of fragments in
-  // different banks.
+  // The sums pass through shared memory as columns of 64 rows, kPass columns at a time. The padding keeps
+  // rows of fragments in different banks.
   static constexpr int kPass = kN <= 64 ? kN / (kAlongK == 1 ? 2 : 1) : 16, kPitch = packed::kRows + 4;
 
   struct Shared {

@@ -82,8 +82,8 @@ class UnitConsumer {
  private:
   using X = OperandTile<T, Major::k, S::kN>;
   static constexpr bool kPromotes = scaled == Scaled::units || scaled == Scaled::halves;
-  // k16 steps of a unit: in a batch, in the body of a loop, and in sums that a scale multiplies. A body of
-  // more steps is more code.
+  // Numbers of k16 steps: in a batch (kBatch), in the body of a loop (kUnrolled), and in the sums that one
+  // scale multiplies (kSummed). A body of more steps is more code.
   static constexpr bool kLong =
       S::kN < 64 || (S::kN == 64 && (scaled == Scaled::units || scaled == Scaled::rows));
   static constexpr int kBatch = S::kN < 64 ? 4 : 2, kUnrolled = kLong ? 8 : 4;
@@ -93,7 +93,7 @@ class UnitConsumer {
   using Source = UnitFragments<T, code, scaled, kBatch>;
   using Fragments = typename Source::Fragments;
 
-  // What a thread reads of the codes of kUnrolled steps.
+  // A thread's codes of kUnrolled steps.
   struct UnitCodes {
     const unsigned char* from;
     Unit read[kUnrolled / kReadSteps<code>];

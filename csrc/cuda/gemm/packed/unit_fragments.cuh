@@ -1,11 +1,11 @@
 // Fragments of a unit of a packed weight that lies in shared memory as it does in device memory. Contract:
-// convert() gives what tensor cores multiply: codes as numbers of T, their zeros subtracted, and their scales
-// applied or not (Scaled).
+// convert() returns the fragments that tensor cores multiply. They hold the codes as numbers of T, minus
+// their zeros. Scaled says whether the scales are applied as well.
 //
 //   words of codes  ->  numbers of T, two in a register  ->  minus zeros (exact)  ->  times scales (rounded)
 //
-// A thread owns rows r and r + 8. Scales are read as the pair of both, which two byte permutations spread, so
-// that one instruction scales two numbers.
+// A thread owns rows r and r + 8. The scales of both rows are read as one pair. Two byte permutations copy
+// each scale into both halves of a register, so that one instruction scales two numbers.
 #pragma once
 
 #include "core/problem.h"
@@ -16,27 +16,28 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 // Where the scales are applied:
 //   rows      at the end: they serve whole rows
-//   units     to the float32 sums of a unit, of which a group has one or more
-//   halves    to the float32 sums of half a unit: nf4, whose numbers are rounded and would be again
+//   units     to the float32 sums of a unit; a group has one or more units
+//   halves    to the float32 sums of half a unit: for nf4, because its rounded numbers would be rounded again
 //   weights   to the weights before they are multiplied, rounded to the type of x; zeros may be added
-// Kernels that decide when they run, by WeightUnits:
+// Some kernels choose at run time, by WeightUnits:
 //   sums      one of the first three
 //   any       `rows` or `weights`
 //   pairs     the same, but scales of weights must be in_pairs; this takes less registers
 enum class Scaled { rows, units, halves, weights, sums, any, pairs };
 
-// e4m3 scales reach 448, so not all of kE2m1Factor fits into them; sums get the rest.
+// Scales of e4m3 reach 448, so they cannot be multiplied by all of kE2m1Factor. The sums are multiplied by
+// the rest.
 template <class T>
 inline constexpr float kOfE4m3 = kIsBFloat16<T> ? 0x1p117f : 0x1p7f;
 
-// What kernels know of the weight. Made on the host.
+// The kernels' arguments that describe the weight. Made on the host.
 struct WeightUnits {
   const unsigned char* units;
   PackedWeight weight;
   UnitScales scales;
-  bool at_end;    // scales serve whole rows, and sums are multiplied by them
+  bool at_end;    // scales serve whole rows, and multiply the sums
   bool in_pairs;  // UnitScales::paired()
-  float of_sums;  // what sums must be multiplied by, beside scales
+  float of_sums;  // a further factor of the sums, beside the scales
   int n, unit_bytes, row_units, column_units;
 
   WeightUnits() = default;
@@ -53,7 +54,7 @@ struct WeightUnits {
         row_units(int(packed::blocks(p.n, packed::kRows))),
         column_units(int(packed::blocks(p.k, packed::kColumns))) {}
 
-  // Scales of whole rows, those of this row and of the one 8 further.
+  // The scales of two whole rows: of `row` and of row + 8.
   __device__ __forceinline__ RowPair row_scales(int row) const {
     const auto* const all = static_cast<const float*>(weight.scales);
     return {all[min(row, n - 1)], all[min(row + 8, n - 1)]};
@@ -77,13 +78,14 @@ class UnitFragments {
   using Fragments = uint32_t[STEPS][4];
   static constexpr int kStepBytes = 128 * 16 / kReadSteps<code>;  // of codes
 
-  // `row` is the unit's first row in the weight, and `rows` says which the thread owns (UnitScales). `table`:
+  // `row` is the unit's first row in the weight. `rows` is UnitScales::rows_of() for the thread. `table`:
   // NormalFloatTable.
   __device__ __forceinline__ UnitFragments(const WeightUnits& w, int row, unsigned rows,
                                            const unsigned char* table = nullptr)
       : w_(w), first_(row), rows_(rows), table_(table) {}
 
-  // Before the batches of a unit: reads the zeros that are subtracted from all of it.
+  // Called before the batches of a unit. Reads the zeros, if the same zeros are subtracted from the whole
+  // unit.
   __device__ __forceinline__ void begin(const unsigned char* unit) {
     if (!kWeights || kDecides) {
       if (w_.weight.zero == Zero::subtracted) zeros_ = zeros_of(unit, 0);
@@ -118,7 +120,7 @@ class UnitFragments {
     }
   }
 
-  // Those of the group of this step.
+  // The scales by which the sums of this step's group are multiplied.
   __device__ __forceinline__ RowPair scales_of_sums(const unsigned char* unit, int step) const {
     const UnitScales& s = w_.scales;
     if (code != Code::e2m1 && w_.in_pairs) {
@@ -150,7 +152,7 @@ class UnitFragments {
     }
     return w_.scales.zero_pair<T>(unit, rows_, step);
   }
-  // Groups have GROUP steps (4: or more).
+  // The group of a step. Groups have GROUP steps; 4 stands for 4 or more.
   template <int GROUP>
   __device__ __forceinline__ int group_of(int step) const {
     return GROUP == 4 ? step >> w_.scales.log_steps : step / GROUP;
@@ -184,7 +186,7 @@ class UnitFragments {
       scale(a, j, end, UnitScales::pair<2>(unit + w_.scales.at, rows_, group), zeros);
     }
   }
-  // e2m1 codes, which place_e2m1() placed, and groups of 16 columns.
+  // For e2m1 codes, which place_e2m1() has placed, in groups of 16 columns.
   __device__ __forceinline__ void scale_by_e4m3(Fragments& a, const unsigned char* unit, int step) const {
     FASTGEMM_UNROLL
     for (int j = 0; j < STEPS; ++j) {
@@ -192,7 +194,8 @@ class UnitFragments {
       scale(a, j, j + 1, multiply_pairs<T>(pair, pair_of<T>(kOfE4m3<T>)));
     }
   }
-  // The same in groups of 32 columns. Scales below 2 are multiplied by kE2m1Factor, exponent plus exponent.
+  // The same in groups of 32 columns. Scales below 2 are multiplied by kE2m1Factor by an addition of
+  // exponents.
   __device__ __forceinline__ void scale_by_e8m0(Fragments& a, const unsigned char* unit, int step) const {
     constexpr int kGroups = STEPS / 2;
     uint32_t pairs[kGroups], all = 0;
@@ -210,7 +213,7 @@ class UnitFragments {
     FASTGEMM_UNROLL
     for (int i = 0; i < kGroups; ++i) scale(a, 2 * i, 2 * i + 2, pairs[i]);
   }
-  // The same with scales of any type, a step after the other.
+  // The same with scales of any type, step by step.
   __device__ __forceinline__ void scale_by_floats(Fragments& a, const unsigned char* unit, int step) const {
     RowPair scales{}, added{0, 0};
     uint32_t zeros = 0;

@@ -8,7 +8,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Of row r and of row r + 8.
+// A number of row r and one of row r + 8.
 struct RowPair {
   float first, second;
 };
@@ -33,7 +33,7 @@ __device__ __forceinline__ float read_scale(ScaleType type, const unsigned char*
     }
   }
 }
-// Elements i and j, by one branch.
+// Elements i and j; one branch on the type serves both.
 __device__ __forceinline__ RowPair read_scales(ScaleType type, const unsigned char* scales, int i, int j) {
   switch (type) {
     case ScaleType::f32:
@@ -82,18 +82,19 @@ struct UnitScales {
                   : steps == 2 ? 1
                                : 0) {}
 
-  // Which rows a thread of 128 owns: the index of their scales among those of a group, which lie side by
-  // side.
+  // Which rows one of 128 threads owns, as the index of the first row's scale in a group. The scales of its
+  // two rows lie side by side.
   __device__ __forceinline__ static unsigned rows_of(unsigned thread) {
     return thread / 32 * 16 + thread % 32 / 4 * 2;
   }
-  // The index of the scale of row r for the group of k16 step `step`, and how far that of row r + 8 is.
+  // The index of row r's scale in the group of k16 step `step`. The scale of row r + 8 is apart() elements
+  // behind it.
   __device__ __forceinline__ int index(unsigned rows, int step) const {
     return (step >> log_steps) * (shared ? 1 : packed::kRows) + (shared ? 0 : rows);
   }
   __device__ __forceinline__ int apart() const { return shared ? 0 : 1; }
 
-  // Of the group of k16 step `step`.
+  // The scales (added zeros) of both rows in the group of k16 step `step`.
   __device__ __forceinline__ RowPair scales(const unsigned char* unit, unsigned rows, int step) const {
     const int i = index(rows, step);
     return read_scales(type, unit + at, i, i + apart());
@@ -108,14 +109,14 @@ struct UnitScales {
     const auto* const zeros = reinterpret_cast<const int8_t*>(unit + zeros_at) + index(rows, step);
     return round_pair<T>(float(zeros[0]), float(zeros[apart()]));
   }
-  // Scales or added zeros of a group, which begin at `scales`: numbers of T, or two bytes.
+  // The scales or added zeros of both rows in a group, as they are stored: two 16-bit numbers, or two bytes.
   template <int BYTES>
   __device__ __forceinline__ static uint32_t pair(const unsigned char* scales, unsigned rows, int group) {
     const unsigned i = group * packed::kRows + rows;
     if constexpr (BYTES == 2) return load_vector<uint32_t>(scales + 2 * i);
     return load_vector<uint16_t>(scales + i);
   }
-  // Whether kernels multiply by pairs of scales. Other types are not exact in T, or are rare.
+  // Whether kernels multiply by pairs of scales. Scales of the other types are not exact in T, or are rare.
   template <class T>
   bool paired(Code code) const {
     if (by_rows || shared) return false;

@@ -1,4 +1,4 @@
-// What becomes of the sums of packed_wgmma.cu: results, or partial sums for its second kernel.
+// The stores of packed_wgmma's sums: as results, or as partial sums for its second kernel.
 #pragma once
 
 #include "cuda/device/fragment.cuh"
@@ -7,7 +7,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The scales that sums of four rows of the weight are multiplied by at the end.
+// The scales that multiply the sums of four rows of the weight at the end.
 __device__ __forceinline__ Vector16<float> scales_at_end(const UnitArguments& g, int row) {
   const float global = (g.weight.global ? *g.weight.global : 1.0f) * g.of_sums;
   const bool by_rows = g.scaled == Scaled::rows;
@@ -33,8 +33,9 @@ __device__ __forceinline__ void store_results(const UnitGemm<T>& g, int row, int
   });
 }
 
-// Where the sums of a tile lie that a second kernel stores: those of the first block or of a later one that
-// shares the tile, or those of a tile that no blocks share. [column of the tile][row].
+// Where a tile's sums lie until the second kernel stores them, as [column of the tile][row]. share_of() is
+// for a tile that blocks share: each block has a place of its own. whole_of() is for a tile that one block
+// computes.
 template <class S>
 __device__ __forceinline__ float* share_of(const UnitArguments& g, int block, bool begins_tile) {
   return g.partials + (int64_t{block} * 2 + begins_tile) * (S::kN * S::kRows);
@@ -65,7 +66,7 @@ __device__ __forceinline__ void store_sums(typename S::Shared& shared, const Uni
       shared.sums[warpgroup][p.column * S::kPitch + p.row] = sum[i];
     }
     FASTGEMM_UNROLL
-    for (int i = 0; i + kSums < S::kN / 2; ++i) sum[i] = sum[i + kSums];  // one piece of code for all passes
+    for (int i = 0; i + kSums < S::kN / 2; ++i) sum[i] = sum[i + kSums];  // so all passes run the same code
     meet();
     constexpr int kVectors = packed::kRows / 4;
     FASTGEMM_NO_UNROLL

@@ -1,7 +1,7 @@
 // Products whose m or k is cut into groups of uneven size (core/groups.h), for kernels that read operands in
 // place. Contract: block_work<BM, BN>(g, tiles_n) is the product and the tile that a block computes, for a
-// plain batch as for groups. The ends of the groups are read by the kernel, so the grid has room for all ways
-// in which they may lie. Blocks without a tile get a product of no rows.
+// plain batch as for groups. The kernel reads the ends of the groups, and the host does not know them. So the
+// grid has enough blocks for any ends. Blocks without a tile get a product of no rows.
 //
 //   tiles of 4 rows        | group 0: 5 rows | group 1: none | group 2: 3 | beyond the last end: 2 |
 //   blocks along the rows    0      1                          2            3       (4 and 5: no tile)
@@ -20,7 +20,7 @@ struct GroupTile {
   int tile;  // the number of the tile in its group
 };
 
-// Group `index`; index == count is what lies beyond the last end.
+// Group `index`. Index `count` stands for the rows beyond the last end.
 __device__ __forceinline__ GroupRange group_or_rest(const int32_t* ends, int index, int count, int size) {
   if (index < count) return GroupRange::of(ends, index, size);
   const int last = count > 0 ? min(max(ends[count - 1], 0), size) : 0;

@@ -85,7 +85,7 @@ class TileCopy {
  public:
   static constexpr int kUnits = Tile::kLines / kAtOnce;  // of a stage
 
-  // From stage `first` of the tile at side0 of a matrix.
+  // Copies the tile that begins at side0 of a matrix, from stage `first` on.
   __device__ __forceinline__ TileCopy(const RowsOperand<T>& from, int64_t batch, int side0, int first = 0)
       : operand_(from), side0_(side0), first_(first) {
     const Unit unit;
@@ -100,12 +100,13 @@ class TileCopy {
     return operand_.side - side0_ >= Tile::kSide ? operand_.k / Tile::kK - first_ : 0;
   }
 
-  // Copies unit i of the next stage, which lies inside; the units one after the other.
+  // Copies unit i of the next stage, which lies inside the operand. Units must be copied in order.
   __device__ __forceinline__ void copy(unsigned char* tile, int i) {
     copy_async<16>(tile + to_ + i * kAtOnce * Tile::Order::kPitch, from_);
     from_ += offset(i + 1) - offset(i);
   }
-  // Copies the next stage, which is the one of this index after the first, zeros outside the operand.
+  // Copies the next stage, with zeros outside the operand. `stage` is its index, counted from the first
+  // stage.
   __device__ __forceinline__ void copy_edge(unsigned char* tile, int stage) {
     const Unit unit;
     const int side = operand_.side - side0_, k = operand_.k - (first_ + stage) * Tile::kK;
@@ -152,14 +153,14 @@ struct StageCopy {
   __device__ __forceinline__ StageCopy(const A& a, const B& b, int stages)
       : a(a), b(b), stages(stages), whole(min(stages, min(a.whole_stages(), b.whole_stages()))) {}
 
-  // A unit of the next stage, if that is a whole one.
+  // Copies unit i of the next stage, which lies inside the operands.
   __device__ __forceinline__ void copy(unsigned char* to, int i) {
     if (i < A::kUnits)
       a.copy(to, i);
     else if (i < kUnits)
       b.copy(to + A::Tile::kBytes, i - A::kUnits);
   }
-  // The next stage, if it is not.
+  // Copies the next stage, which does not lie inside the operands.
   __device__ __forceinline__ void copy_edge(unsigned char* to, int stage) {
     if (stage >= stages) return;
     a.copy_edge(to, stage);
@@ -178,13 +179,13 @@ struct StageCopy {
 // a later stage, a few instructions at a time. All at once they would fill the queue to shared memory, and
 // the products of all warps would wait behind them. (Measured with bf16: all copies at once cost 20 %, all
 // loads in half a step 3 %.) But ptxas puts three empty instructions into that queue before a copy that
-// follows a load. So mma_sync copies once a step; after every product would cost 4 %. A ring of only two
-// stages asks for the next one in the first two thirds of the products; it arrives during the last third.
+// follows a load. So mma_sync copies once a step; copies after every product would cost 4 %. A ring of only
+// two stages asks for the next one in the first two thirds of the products; it arrives during the last third.
 template <int STAGES, int STAGE_BYTES, class Warp, class Copies>
 __device__ __forceinline__ void multiply_stages(unsigned char* ring, int steps, Copies& copies, Warp& warp) {
   constexpr int kLast = Warp::kSteps - 1, kRows = Warp::kM;
   constexpr int kTurn = kLast * kRows + Warp::kFirstLoad;      // before this product the next stage is needed
-  constexpr int kCopied = STAGES > 2 ? kTurn : kTurn * 2 / 3;  // before this product all is asked for
+  constexpr int kCopied = STAGES > 2 ? kTurn : kTurn * 2 / 3;  // all copies are requested before this product
   constexpr int kEvery = Warp::kCopyEvery, kAtOnce = (Copies::kUnits * kEvery + kCopied - 1) / kCopied;
   static_assert(Warp::kSteps % 2 == 0, "fragments[0] begins and ends a stage");
   typename Warp::Fragments fragments[2];

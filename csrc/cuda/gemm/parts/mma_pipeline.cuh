@@ -37,14 +37,14 @@ using SlabInRing =
 
 // The arguments for tiles (bm, bn) in stages of bk, which are divided among `blocks` blocks as `sharing`
 // says. One launch copies operands and clears flags, if there are any.
-template <Takes takes, class T>
+template <OperandLayout layout, class T>
 TileArguments<T> tile_arguments(const Gemm<T>& g, int batch, int bm, int bn, int bk, int blocks,
                                 const Sharing& sharing, Context& context) {
   TileArguments<T> t{.gemm = g, .vectors = result_vectors(g.result), .blocks = blocks};
   t.schedule.tiles_m = int(ceil_div(g.m, bm)), t.schedule.tiles_n = int(ceil_div(g.n, bn));
   const int64_t tiles = int64_t{tile_grid(g.m, g.n, bm, bn, batch).grid.x} * batch;
   const auto flags = share(t.schedule, tiles, int(ceil_div(g.k, bk)), blocks, sharing, bm * bn, 1, context);
-  t.operands = rows_operands<takes>(g, batch, context, flags);
+  t.operands = rows_operands<layout>(g, batch, context, flags);
   return t;
 }
 

@@ -5,12 +5,12 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-template <Takes takes, class T>
+template <OperandLayout layout, class T>
 RowsOperand<T> rows_operand(const Side<T>& s, int batch, RowCopies& copies, Context& context) {
   const bool along_k = s.k == 1 || s.k_stride == 1;
   const int64_t rows = along_k ? s.side : s.k, columns = along_k ? s.k : s.side;
   PackedRows<T> at{s.data, rows == 1 ? 0 : along_k ? s.side_stride : s.k_stride, s.batch_stride};
-  const bool as_it_lies = along_k || takes == Takes::any;
+  const bool as_it_lies = along_k || layout == OperandLayout::any;
   if (as_it_lies && rows_aligned(at))
     return {at.data, at.row_stride, at.batch_stride, int(s.side), int(s.k), along_k};
   // RowCopies pads each row to whole lines, which would make short rows many times as long. It does not copy
@@ -24,30 +24,30 @@ RowsOperand<T> rows_operand(const Side<T>& s, int batch, RowCopies& copies, Cont
 
 }  // namespace
 
-template <Takes takes, class T>
+template <OperandLayout layout, class T>
 RowsOperands<T> rows_operands(const Gemm<T>& g, int batch, Context& context, std::span<uint32_t> flags) {
   RowCopies copies;
-  constexpr Takes a = takes == Takes::any ? Takes::any : Takes::along_k;
-  constexpr Takes b = takes == Takes::along_k ? Takes::along_k : Takes::any;
+  constexpr OperandLayout a = layout == OperandLayout::any ? OperandLayout::any : OperandLayout::along_k;
+  constexpr OperandLayout b = layout == OperandLayout::along_k ? OperandLayout::along_k : OperandLayout::any;
   const RowsOperands<T> operands{rows_operand<a>(side_a(g, batch), batch, copies, context),
                                  rows_operand<b>(side_b(g, batch), batch, copies, context)};
   copies.launch(flags, context);
   return operands;
 }
 
-#define FASTGEMM_ROWS_OPERANDS(takes, T) \
-  template RowsOperands<T> rows_operands<takes>(const Gemm<T>&, int, Context&, std::span<uint32_t>);
-FASTGEMM_ROWS_OPERANDS(Takes::along_k, double)
-FASTGEMM_ROWS_OPERANDS(Takes::along_k, float)
-FASTGEMM_ROWS_OPERANDS(Takes::along_k, int8_t)
-FASTGEMM_ROWS_OPERANDS(Takes::along_k, Half)
-FASTGEMM_ROWS_OPERANDS(Takes::along_k, BFloat16)
-FASTGEMM_ROWS_OPERANDS(Takes::a_along_k, double)
-FASTGEMM_ROWS_OPERANDS(Takes::a_along_k, Half)
-FASTGEMM_ROWS_OPERANDS(Takes::a_along_k, BFloat16)
-FASTGEMM_ROWS_OPERANDS(Takes::any, double)
-FASTGEMM_ROWS_OPERANDS(Takes::any, Half)
-FASTGEMM_ROWS_OPERANDS(Takes::any, BFloat16)
+#define FASTGEMM_ROWS_OPERANDS(layout, T) \
+  template RowsOperands<T> rows_operands<layout>(const Gemm<T>&, int, Context&, std::span<uint32_t>);
+FASTGEMM_ROWS_OPERANDS(OperandLayout::along_k, double)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::along_k, float)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::along_k, int8_t)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::along_k, Half)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::along_k, BFloat16)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::a_along_k, double)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::a_along_k, Half)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::a_along_k, BFloat16)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::any, double)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::any, Half)
+FASTGEMM_ROWS_OPERANDS(OperandLayout::any, BFloat16)
 #undef FASTGEMM_ROWS_OPERANDS
 
 }  // namespace fastgemm::FASTGEMM_TARGET

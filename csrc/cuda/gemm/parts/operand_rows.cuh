@@ -21,7 +21,7 @@ struct RowsOperand {
 
 // Which operands a kernel multiplies in place. A kernel that runs by name alone takes `a_along_k`, which is
 // enough to show what it changes.
-enum class Takes { along_k, a_along_k, any };
+enum class OperandLayout { along_k, a_along_k, any };
 
 // Both operands of a product.
 template <class T>
@@ -29,12 +29,12 @@ struct RowsOperands {
   RowsOperand<T> a, b;
 
   // Calls body.operator()<a_along_k, b_along_k>().
-  template <Takes takes, class Body>
+  template <OperandLayout layout, class Body>
   void with_directions(Body&& body) const {
-    if constexpr (takes == Takes::along_k) {
+    if constexpr (layout == OperandLayout::along_k) {
       body.template operator()<true, true>();
     } else {
-      if constexpr (takes == Takes::any) {
+      if constexpr (layout == OperandLayout::any) {
         if (!a.along_k && b.along_k) return body.template operator()<false, true>();
         if (!a.along_k) return body.template operator()<false, false>();
       }
@@ -45,7 +45,7 @@ struct RowsOperands {
 
 // Takes each operand in place, or copies it. The launch that copies rows also sets `flags` to zero; it runs
 // for the flags alone, too.
-template <Takes takes, class T>
+template <OperandLayout layout, class T>
 RowsOperands<T> rows_operands(const Gemm<T>&, int batch, Context&, std::span<uint32_t> flags = {});
 
 }  // namespace fastgemm::FASTGEMM_TARGET

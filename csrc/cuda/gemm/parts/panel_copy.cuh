@@ -1,6 +1,6 @@
-// How a block brings what it needs of an operand for BK values of k into shared memory, 16 bytes at a time. A
-// panel (BK, WIDTH) is k-major for A and B alike, so that a thread reads neighbours in `x`, m of A or n of B,
-// as one vector. All threads call load() and store(); what lies outside the operand becomes 0.
+// Copies the part of an operand that a block needs for BK values of k into shared memory, 16 bytes at a time.
+// A panel (BK, WIDTH) is k-major for both A and B, so that a thread reads neighbours in `x` (m of A or n of
+// B) as one vector. All threads call load() and store(); what lies outside the operand becomes 0.
 //
 //   A (m, k) | a b |  ->  panel | a c |        B (k, n) | e f |  ->  panel | e f |
 //            | c d |            | b d |                 | g h |            | g h |
@@ -54,7 +54,7 @@ struct PanelCopy {
       }
     }
   }
-  // Writes what is held to shared memory, widened.
+  // Widens the loaded elements and writes them to shared memory.
   __device__ __forceinline__ void store(Accumulator<T>* panel /* (BK, WIDTH) */) const {
     using Acc = Accumulator<T>;
     FASTGEMM_UNROLL

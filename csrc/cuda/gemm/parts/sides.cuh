@@ -1,6 +1,6 @@
 // Side describes A by m and k, and B by n and k, so that the same code serves both operands. Sides orders
-// them by the longer and the shorter side of C, for kernels that treat m and n alike except for their length.
-// C or, if `swapped`, its transpose is `wide` times the transpose of `narrow`:
+// them by the longer and the shorter side of C, for kernels in which only the lengths of m and n matter. C
+// or, if `swapped`, its transpose is `wide` times the transpose of `narrow`:
 //
 //             k                    k               narrow.side
 //   wide  +-------+      narrow +-------+         +---------+

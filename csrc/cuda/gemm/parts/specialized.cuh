@@ -1,9 +1,10 @@
-// The room of persistent kernels whose producer warp fills a ring, whose warpgroups multiply 64 rows each
-// from it, and whose results are stored asynchronously: wgmma_specialized, packed_tiles, whose X are packed
-// weights, and scaled_wgmma, which has a consumer of its own. Contract: produce() and consume() compute a
-// block's parts of tiles (parts/schedules/chunks.cuh). A kernel brings its Source: Source::Producer fills
-// stages, and Source::Consumer multiplies them into Source::kSums sums of a thread. adjust(sum, part) returns
-// the S::kSums results of a finished tile: the sums as they are, or changed.
+// The common frame of persistent, warp-specialized kernels. A producer warp fills a ring, warpgroups multiply
+// 64 rows each from it, and results are stored asynchronously. The kernels are wgmma_specialized,
+// packed_tiles, whose X are packed weights, and scaled_wgmma, which has a consumer of its own. Contract:
+// produce() and consume() compute a block's parts of tiles (parts/schedules/chunks.cuh). A kernel brings its
+// Source: Source::Producer fills stages, and Source::Consumer multiplies them into Source::kSums sums of a
+// thread. adjust(sum, part) returns the S::kSums results of a finished tile: the sums as they are, or
+// changed.
 #pragma once
 
 #include "cuda/gemm/parts/epilogues/fused_epilogue.cuh"
@@ -17,7 +18,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// What a block keeps in shared memory; Tail is what its schedule keeps there.
+// The shared memory of a block. Tail is the part that its schedule keeps there.
 struct NoTail {};
 template <int STAGES, int STAGE_BYTES, int CONSUMER_WARPS, class Tail>
 struct RoomShared {
@@ -115,9 +116,9 @@ __device__ __forceinline__ bool is_skipped(const TileOrigin<S>& tile, const Argu
     return false;
 }
 
-// The schedule of one product or of a batch of equal ones. What the functions below ask of a schedule is
-// what it has: each_part() and place() as in parts/wgmma_kernel.cuh; origin(maps, part): where the producer
-// begins; ends(part): whether it is the last part of its tile; finishes(): as in parts/schedules/chunks.cuh;
+// The schedule of one product or of a batch of equal ones. Any schedule must have these functions:
+// each_part() and place() as in parts/wgmma_kernel.cuh; origin(maps, part): where the producer begins;
+// ends(part): whether it is the last part of its tile; finishes(): as in parts/schedules/chunks.cuh;
 // stored_at(tile) and rows(tile): where results go.
 template <class S_, class T>
 struct PersistentSchedule {

@@ -1,4 +1,4 @@
-// Which block computes which tile of C, counted along the rows of C, and which thread which part of a tile.
+// Which tile of C (counted along the rows of C) a block computes, and which part of a tile a thread computes.
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"

@@ -1,6 +1,6 @@
-// What a warp does in every row of level 5. It multiplies panels (panels.cuh) that are in shared memory: for
-// each k, a lane adds the outer product of TM values of A and TN of B to TM x TN sums in registers. Then the
-// warp stores its sums to C through shared memory of its own, the slab.
+// The work of a warp in every row of level 5. A warp multiplies panels (panels.cuh) that are in shared
+// memory: for each k, a lane adds the outer product of TM values of A and TN of B to TM x TN sums in
+// registers. Then the warp stores its sums to C through shared memory of its own, the slab.
 #pragma once
 
 #include "cuda/device/sync.cuh"

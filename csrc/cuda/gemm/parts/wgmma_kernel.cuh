@@ -46,7 +46,7 @@ struct BoxMaps {
   }
 };
 
-// Whether other blocks read an operand, too. If not, L2 evicts it first.
+// Whether other blocks also read an operand. If not, L2 evicts it first.
 enum class Read { often, once };
 
 // X has ROWS rows, 64 for each warpgroup, and Y has COLUMNS.

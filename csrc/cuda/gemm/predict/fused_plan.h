@@ -43,8 +43,8 @@ inline Splits choose_fused_splits(int64_t tiles, int64_t steps, int64_t slots, d
     return double(waves) * (stage * double(ceil_div(steps, splits)) + fill + (splits > 1)) +
            (splits > 1 ? fill : 0);
   };
-  // For a given number of waves, the parts of k are shortest with the most blocks. Of the numbers of blocks
-  // with equally short parts, the smallest is taken, because it is as fast.
+  // For a given number of waves, the parts of k are shortest with the most blocks. If several numbers of
+  // blocks give equally short parts, the smallest is taken, because it is as fast.
   const auto within = [&](int64_t, int64_t last) {
     const int64_t splits = ceil_div(steps, ceil_div(steps, last));
     return std::pair{splits, splits};

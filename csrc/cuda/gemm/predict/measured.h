@@ -1,4 +1,4 @@
-// What predictions were fitted to: the constants of a row or of the library, and measured products that say
+// The data of predictions: the fitted constants of a row or of the library, and measured products that say
 // how far a prediction is off nearby. Some ship with fastgemm, measured on an H200; `fastgemm tune` sets
 // those of the GPU at hand.
 #pragma once

@@ -11,8 +11,8 @@ namespace fastgemm::plans {
 inline constexpr int kNarrowThreads = 256;
 inline constexpr int64_t kMostNarrowPart = 1 << 30;  // the most values of k for a block
 
-// What one load of the wide side X reads: one element, neighbours along k (a load of the narrow side Y then
-// reads as many), or neighbouring rows.
+// The elements that one load of the wide side X reads: one element, neighbours along k (a load of the narrow
+// side Y then reads the same number), or neighbouring rows.
 enum class Reads : uint8_t { elements, along_k, along_rows };
 // The elements of a load of a thread that has one row of Y.
 constexpr int narrow_load(int element_bytes) { return std::min(16 / element_bytes, 8); }

@@ -20,7 +20,7 @@ namespace fastgemm::plans {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Of values in order, the first with the least time.
+// The value with the least time; among equal times, the first one.
 template <class Time>
 constexpr int fastest(std::initializer_list<int> values, Time time) {
   int best = *values.begin();
@@ -260,7 +260,7 @@ inline int packed_columns(int64_t m, int64_t n, int64_t processors) {
 inline int specialized_stages(int64_t k, int element_bytes) {
   return int(std::max<int64_t>(ceil_div(k, 128 / element_bytes), kChunk));
 }
-// packed_mma: the room of a stage for the scales and zeros of a unit.
+// packed_mma: the bytes that a stage has for the scales and zeros of a unit.
 constexpr int packed_tail_bytes(int code_bits) { return code_bits == 4 ? 1024 : 2048; }
 
 // grouped_wgmma: the most groups, and the rows of a group in a tile.

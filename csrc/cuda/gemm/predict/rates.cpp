@@ -10,8 +10,9 @@
 namespace fastgemm::predict {
 namespace {
 
-// The time of tiles of `rows` rows of a group, at these shares of the peak and of the bandwidth. Each group
-// has a tile that is half empty, and as many groups as there are rows read their weights.
+// The time of a grouped product in tiles of `rows` rows. `of_peak` and `of_bandwidth` are the shares of the
+// peak and of the bandwidth that are reached. Each group is assumed to have one tile that is half empty.
+// Weights are read for at most as many groups as there are rows.
 double seconds_of_groups(const GemmProblem& p, const Gpu& gpu, int rows, double of_peak,
                          double of_bandwidth) {
   constexpr double kLaunch = 7e-6;
@@ -30,12 +31,12 @@ double cycles_a_second(const Gpu& gpu) { return gpu.clock * gpu.multiprocessors;
 
 struct Rates {
   double of_bandwidth;   // the share of the bandwidth of memory at which codes are read
-  double codes_a_cycle;  // that a multiprocessor converts
-  double flops_a_cycle;  // of products that do not hide behind both
+  double codes_a_cycle;  // codes that a multiprocessor converts in a cycle
+  double flops_a_cycle;  // of the products that reading and conversion do not hide
 };
 
-// Few rows of x: the time to read the codes or to convert them, whichever is longer, and that of the products
-// of further rows.
+// The time of a product with few rows of x: reading the codes or converting them, whichever takes longer,
+// plus the products of the rows beyond 16.
 double seconds_of_stream(const GemmProblem& p, const Gpu& gpu, const Rates& rates) {
   constexpr double kLaunch = 3e-6;
   const double codes = codes_of(p), bytes = codes * bits_of(p.packed.code) / 8;
@@ -45,8 +46,9 @@ double seconds_of_stream(const GemmProblem& p, const Gpu& gpu, const Rates& rate
   return kLaunch + read + 2 * codes * rows / (rates.flops_a_cycle * cycles_a_second(gpu));
 }
 
-// How kernels apply scales: to sums of at least a unit's columns; to weights, by pairs of numbers of their
-// type (nf4: to sums of half a unit); to weights by conversions to float32.
+// How kernels apply scales. of_units: to the sums of a unit's columns or more. paired: scales of the type of
+// x are applied to weights, two at a time (nf4: to the sums of half a unit). converted: to weights that are
+// converted to float32.
 enum class Scales { of_units, paired, converted };
 
 Scales scales_of(const GemmProblem& p) {

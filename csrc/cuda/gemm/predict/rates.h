@@ -1,5 +1,5 @@
 // Predicts each kernel of groups of uneven size and of packed weights (core/packed_weight.h) by a few rates,
-// which were read off an H200. Groups count as groups of their mean size.
+// which were read off an H200. All groups count as groups of the mean size.
 #pragma once
 
 #include "core/gpu.h"

@@ -82,10 +82,10 @@ __device__ __forceinline__ void finish_slab(const Epilogue& e, float* sums, int 
   }
 }
 
-// Adds bias to a lane's sums of a strip of wgmma tiles, and applies the activation in its short form. Of
-// every four sums, 0 and 1 are neighbours in one row, and 2 and 3 lie below them. The next four lie 8 columns
-// further. `bias` points to the bias of the strip's first column; `left` columns from there on lie in C. Bias
-// is read in whole pairs, so the last pair may include one element behind the end (whole_pairs() in
+// Adds bias to a lane's sums of a strip of wgmma tiles, and applies the activation in its short form. In each
+// group of four sums, 0 and 1 are neighbours in one row, and 2 and 3 lie below them. The next four lie 8
+// columns further. `bias` points to the bias of the strip's first column; `left` columns from there on lie in
+// C. Bias is read in whole pairs, so the last pair may include one element behind the end (whole_pairs() in
 // parts/sources/wgmma_operand.cuh). BIAS_BYTES bytes of it are in registers at a time.
 template <int BIAS_BYTES, class Out, int R>
 __device__ __forceinline__ void finish_fragments(Activation activation, const Out* bias, int left,

@@ -72,7 +72,7 @@ __device__ __forceinline__ void produce(typename S::Shared& shared, const Argume
   }
 }
 
-// Does what Parts does, but computes each part anew: the state of Parts would take registers.
+// Does what Parts does, but computes each part from its number: the state of Parts would take registers.
 class CountedParts {
  public:
   __device__ __forceinline__ CountedParts(const StreamK& plan, int, int) : plan_(plan) {}

@@ -138,11 +138,11 @@ struct FloatPlanes {
 //   - Numbers spread over many decades are the hardest data. Few terms dominate such a sum, and float32 sums,
 //     which are rounded to nearest, have small errors there. Hence chunks of one stage for short k; and the
 //     row rejects k below 80.
-//   - Where C has few tiles, cuBLAS splits k, and its errors are smaller the shorter the parts are. Hence
-//     chunks of one stage for small products, too. A stage then takes longer, but a multiprocessor has few of
-//     them.
-//   - Where C is large, cuBLAS does not split k, and its errors are larger. Hence chunks of 3 stages, which
-//     are faster than chunks of 2.
+//   - Where C has few tiles, cuBLAS splits k, and its errors are smaller the shorter the parts are. So chunks
+//     of one stage are used for small products, too. A stage then takes longer, but a multiprocessor has few
+//     of them.
+//   - Where C is large, cuBLAS does not split k, and its errors are larger. So chunks of 3 stages are used,
+//     which are faster than chunks of 2.
 //
 // Both the order and the promotion are needed. If each stage summed its large products before the next
 // stage's small ones, or if the tensor cores summed all of k, the error would be a multiple of cuBLAS's.

@@ -26,8 +26,8 @@ class OneSweepLoop;
 
 // Block tile (kM, kN), of which each consumer warpgroup computes 64 rows. Wide tiles of promoting schemes
 // have 192 columns, the most for which all sums and those of a chunk fit in registers. Narrow tiles have 128
-// columns. They are limited by shared memory bandwidth, of which the copies to it take a part. They are for
-// products that have too few wide tiles for all multiprocessors.
+// columns. They are limited by the bandwidth of shared memory, which the copies to shared memory also use.
+// They are for products that have too few wide tiles for all multiprocessors.
 template <class Scheme_, int N>
 struct Shape {
   using Scheme = Scheme_;

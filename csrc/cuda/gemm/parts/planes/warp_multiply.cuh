@@ -19,7 +19,7 @@ namespace fastgemm::FASTGEMM_TARGET::planes {
 template <class S>
 struct WarpFragments {
   uint32_t a[S::kSteps][S::Scheme::kPlanes][S::kFragmentsM][4];
-  uint32_t b[S::kSteps][S::Scheme::kPlanes][S::kFragmentsN / 2][4];  // each is two of 8 columns
+  uint32_t b[S::kSteps][S::Scheme::kPlanes][S::kFragmentsN / 2][4];  // each holds two fragments of 8 columns
 };
 
 // Copies a thread's units of a tile's stages: units of 16 bytes of the first `planes` planes of A, then of B.

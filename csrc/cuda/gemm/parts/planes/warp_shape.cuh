@@ -47,7 +47,7 @@ struct Phases {
     return true;
   }
   // Fragments of A are loaded in the phase that first uses them, or in the phase before it. Fragments of B
-  // are loaded in the phase before, and those of a stage's first phase in the last phase of the stage before.
+  // are loaded in the phase before; for a stage's first phase, this is the last phase of the stage before.
   // This checks that all loads of a stage come before its turn, and that loads of the next stage overwrite no
   // fragment that is still used.
   __host__ __device__ constexpr bool is_right() const {

@@ -1,4 +1,4 @@
-// Schedules of products with groups of uneven size (core/groups.h), for the room of specialized.cuh. The
+// Schedules of products with groups of uneven size (core/groups.h), for the kernels of specialized.cuh. The
 // kernel reads the ends of the groups, so nobody waits for them on the host. Contract: a schedule's
 // plan_work(), which all threads of the block call, reads them; after a barrier the other functions are those
 // of PersistentSchedule.
@@ -20,7 +20,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 inline constexpr int kMostGroups = plans::kMostGroups;
 
-// What the kernel knows of a product of groups, beside its tiles.
+// The kernel's arguments for a product of groups.
 template <class T>
 struct GroupArguments : Arguments<T> {
   const int32_t* ends;
@@ -102,8 +102,8 @@ struct GroupTiles {
   }
 };
 
-// Where the stages of a tile begin; load() asks for one of them, of bytes() bytes. Groups of rows: X from row
-// `x` of a group's matrix, Y `boxes` boxes of rows from row `y` on.
+// Where the stages of a tile begin. load() asks for a stage, which has bytes() bytes. Groups of rows: X
+// begins at row `x` of a group's matrix. Y is `boxes` boxes of rows and begins at row `y`.
 inline constexpr int kRowsOfBox = 64;
 struct RowsOrigin {
   int x, group, y, boxes;

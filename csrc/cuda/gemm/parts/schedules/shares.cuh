@@ -1,7 +1,7 @@
 // A schedule of `skinny`: blocks compute whole tiles, or equal shares of the stages of all tiles. In the
 // second case, a second kernel adds the partial sums of shared tiles. Contract: each_part() gives the parts
 // of a block, in ascending order; block_of() says which block computes a stage. A block shares at most two
-// tiles: the tile in whose middle its share begins, and the tile in whose middle it ends.
+// tiles: its share begins inside one and ends inside the other.
 //
 //   all stages of all tiles   | tile 0      | tile 1      | tile 2      |
 //   block                     | 0       | 1       | 2       | 3       |     equal shares
@@ -12,9 +12,9 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// A tile has `steps` stages. A block has `share` stages, and the first `longer` blocks have `unit` more: 1,
-// or all stages of a tile where no tile is shared. In the latter case neighbouring blocks have neighbouring
-// tiles, which lie next to each other in memory or read the same rows of the large operand.
+// A tile has `steps` stages. A block has `share` stages, and the first `longer` blocks have `unit` stages
+// more. `unit` is 1, or all stages of a tile if no tile is shared. In the latter case neighbouring blocks
+// have neighbouring tiles, which lie next to each other in memory or read the same rows of the large operand.
 struct Shares {
   int steps, share, longer, unit;
 

@@ -3,7 +3,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Copies by fastgemm's transpose, with rows and columns exchanged in what it is given.
+// Copies by fastgemm's transpose. It gets a view whose rows and columns are exchanged, so the copy is not
+// transposed.
 template <class T>
 PackedRows<T> pack_rows(const T* data, int64_t rows, int64_t columns, int64_t row_stride,
                         int64_t column_stride, int64_t batch_stride, int batch, Context& context) {

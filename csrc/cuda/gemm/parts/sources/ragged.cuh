@@ -1,7 +1,7 @@
 // Boxes that end where a group of rows ends. Contract: ragged_map() describes a matrix whose rows are cut
-// into groups, and box_row() and box_plane() are the coordinates of a row of a group. What a box has beyond
-// the group, stores leave out. (Triton's ragged descriptors have the same aim, by
-// tensors of five dimensions.)
+// into groups, and box_row() and box_plane() are the coordinates of a row of a group. Stores leave out the
+// rows that a box has beyond the group. (Triton's ragged descriptors have the same aim, by tensors of five
+// dimensions.)
 //
 // The map shows every row many times: plane p is the matrix moved by p rows. A tensor ends after row L - 1 of
 // each of its planes, so a group that ends at row e of the matrix is seen through the plane whose row L - 1
@@ -13,9 +13,9 @@
 //
 // The first element of such a map lies L rows before the matrix. Nothing is stored there, because a group's
 // rows are rows of the matrix. Loads have a map that begins with the matrix, begun_map(): plane p begins with
-// row p, and a group is seen through the plane of its first row. What a box has before that row, at negative
-// coordinates, the TMA fills with zeros, so boxes are counted back from the group's last row. (Loads through
-// ragged_map() failed with an illegal address on an H200, if no memory was mapped before the matrix.)
+// row p, and a group is seen through the plane of its first row. Rows of a box before that row have negative
+// coordinates, and the TMA fills them with zeros. So boxes are counted back from the group's last row. (Loads
+// through ragged_map() failed with an illegal address on an H200, if no memory was mapped before the matrix.)
 #pragma once
 
 #include "core/groups.h"

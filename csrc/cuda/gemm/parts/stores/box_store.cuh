@@ -65,13 +65,13 @@ class BoxStore {
   BoxBarriers& barriers_;
   const TensorMap* out_;
   bool elected_;
-  uint32_t phase_ = 1;  // a new box counts as empty; with `odd`: 1 + the number of boxes stored
+  uint32_t phase_ = 1;  // a new box counts as empty; with `odd`, 1 + the boxes stored so far
 };
 
 // A tile on its way to C; a lane has R of its sums. The last HELD boxes are held in 16 registers each until
-// they are stored between products. Four are all boxes of 16-bit results, and half of others. place_of(tile)
-// is evaluated only then where all boxes are held, because its divisions would delay the next tile's first
-// products. Store is BoxStore or MirroredStore.
+// they are stored between products. Four boxes are all boxes of 16-bit results, and half of those of wider
+// results. If all boxes are held, place_of(tile) is evaluated when the first one is stored, because its
+// divisions would delay the next tile's first products. Store is BoxStore or MirroredStore.
 template <class B, int R, class PlaceOf, class Store = BoxStore, int HELD = 4>
 class HeldBoxes {
  public:
@@ -81,7 +81,7 @@ class HeldBoxes {
   __device__ __forceinline__ HeldBoxes(const Store& store, const PlaceOf& place_of)
       : store_(store), place_of_(place_of) {}
 
-  // Takes of(sum) for the sums of a tile: stores the first boxes, and holds the last four.
+  // Rounds of(sum) for all sums of a tile into boxes, stores the first boxes, and holds the last four.
   template <class Acc, class Of>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of) {
     hold(tile);
@@ -91,8 +91,8 @@ class HeldBoxes {
       if (i < kFirst) store_.template store<kOdd>(box_[i], i, to_);
     }
   }
-  // Takes of(sum, element of c). Boxes of c come in pairs; with an odd number of boxes, the second of the
-  // last pair is ignored. next_two() waits for a pair and returns its address, done() releases it.
+  // The same for of(sum, element of c). Boxes of c come in pairs; with an odd number of boxes, the second of
+  // the last pair is ignored. next_two() waits for a pair and returns its address, done() releases it.
   template <class Acc, class Of, class NextTwo, class Done>
   __device__ __forceinline__ void take(const Acc (&sum)[R], int tile, Of&& of, NextTwo&& next_two,
                                        Done&& done) {

@@ -53,8 +53,9 @@ struct WarpSlab {
   }
 
  private:
-  // Rows that begin anywhere: 16 bytes of each lane, stored by the element, would touch eight times as many
-  // sectors. All of C is read before any of it is written, so that rows share a latency.
+  // Stores rows that begin at any address, a line at a time. If each lane stored its 16 bytes element by
+  // element, the stores would touch eight times as many sectors. The elements of c of several rows are read
+  // before any result is written, so that the rows share one latency.
   template <class Out, class T>
   __device__ __forceinline__ void store_lines(const Gemm<T>& g, int64_t row0, int64_t column0) const {
     constexpr int kAtOnce = 4, kAcross = COLUMNS / 32;
