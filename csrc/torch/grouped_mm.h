@@ -25,8 +25,8 @@ struct GroupedCall {
 // contiguous by default. Throws as multiply() does; on a CPU also std::invalid_argument for wrong offs.
 AtenTensorHandle multiply_groups(GroupedCall, const std::optional<int32_t>& out_dtype, int64_t alignment = 1);
 
-// Where group `index` ends, of offs on a CPU; it begins at `begin`. Throws std::invalid_argument unless it lies
-// in begin .. size.
+// Where group `index` ends, of offs on a CPU; it begins at `begin`. Throws std::invalid_argument unless it
+// lies in begin .. size.
 int64_t end_of_group(const View& offs, int64_t index, int64_t begin, int64_t size);
 
 // Computes the product into `out`, whose rows are contiguous, by kernels that read the ends on the GPU. `by`

@@ -53,7 +53,7 @@ __device__ __forceinline__ void multiply_tiles(typename S::Shared& shared, const
         }
         float any = 0;
         FASTGEMM_UNROLL
-        for (int i = 0; i < S::kSums; ++i) any += sum[i] - sum[i];  // NaN unless all are finite
+        for (int i = 0; i < S::kSums; ++i) any += sum[i] - sum[i];       // NaN unless all are finite
         const int strip = part.tile * S::kConsumerWarps + warp_index();  // all lanes compute it
         if (any != 0) flags[strip] = 1;
         boxes.take(sum, part.tile, [](float x) { return x; });
