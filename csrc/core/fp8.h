@@ -42,6 +42,9 @@ struct WidenFp8 {
 // largest code become the largest code. The scale of a block is max|x| / largest(code). A scale of type e8m0
 // is the next power of two. A block with NaN or infinity gets the scale NaN, so that no product hides it. If
 // the caller gives scales, they are read, not computed. codes and scales are contiguous.
+//
+// With an activation or a residual, activation(x[i, j]) + residual[i, j] takes the place of x[i, j], in
+// float32. `gated` is the activation silu(x[i, j]) * x[i, cols + j]: rows of x have 2 * cols numbers.
 struct QuantizeFp8 {
   DType type = DType::bf16;  // of x: f32, f16 or bf16
   Fp8 code = Fp8::e4m3;
@@ -52,7 +55,14 @@ struct QuantizeFp8 {
   ScaleType scale = ScaleType::f32;
   bool scale_is_given = false;
   void *codes = nullptr, *scales = nullptr;
+  bool gated = false;
+  Activation activation = Activation::none;
+  const void* residual = nullptr;  // of the type of x, contiguous rows
+  int64_t residual_row_stride = 0;
 
+  FASTGEMM_ANYWHERE bool as_it_is() const {
+    return !gated && activation == Activation::none && residual == nullptr;
+  }
   FASTGEMM_ANYWHERE int64_t scale_rows() const { return packed::blocks(rows, block_rows); }
   FASTGEMM_ANYWHERE int64_t scale_cols() const { return packed::blocks(cols, block_cols); }
 };

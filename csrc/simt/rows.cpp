@@ -110,7 +110,8 @@ void add_buffers(const WidenFp8& g) {
 }
 
 void add_buffers(const QuantizeFp8& g) {
-  add("x", {g.x, g.row_stride, 1, 0}, g.type, 1, g.rows, g.cols);
+  add("x", {g.x, g.row_stride, 1, 0}, g.type, 1, g.rows, g.gated ? 2 * g.cols : g.cols);
+  add("residual", {g.residual, g.residual_row_stride, 1, 0}, g.type, 1, g.rows, g.cols);
   add("scales", {g.scales, g.scale_cols(), 1, 0}, g.scale == ScaleType::f32 ? DType::bits32 : DType::bits8, 1,
       g.scale_rows(), g.scale_cols(), !g.scale_is_given, g.scale_is_given);
   add_result({g.codes, g.cols, 1, 0}, DType::bits8, 1, g.rows, g.cols);

@@ -50,7 +50,7 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("scaled_grouped_mm" SCALED_GROUPED_ARGUMENTS ") -> Tensor");
   m.def(
       "quantize_fp8(Tensor x, Tensor? scale=None, *, int block_rows, int block_cols, ScalarType? dtype=None, "
-      "bool e8m0=False) -> (Tensor, Tensor)");
+      "bool e8m0=False, str? activation=None, Tensor? residual=None) -> (Tensor, Tensor)");
   m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("_transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("transpose.out" TRANSPOSE_ARGUMENTS ", Tensor(a!) out) -> ()");

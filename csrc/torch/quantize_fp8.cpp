@@ -1,10 +1,12 @@
-// torch.ops.fastgemm.quantize_fp8: a matrix as codes of 8-bit floating-point numbers and their scales.
+// torch.ops.fastgemm.quantize_fp8: a matrix, or activation(x) + residual, as codes of 8-bit floating-point
+// numbers and their scales.
 #include <algorithm>
 #include <array>
 
 #include "core/passes.h"
 #include "torch/context.h"
 #include "torch/fp8_arguments.h"
+#include "torch/layer.h"
 #include "torch/ops.h"
 #include "torch/scalar_types.h"
 
@@ -19,6 +21,28 @@ DType type_of_numbers(int32_t dtype) {
             "; accepted: torch.float32, torch.bfloat16 and torch.float16");
 }
 
+// A matrix whose rows are contiguous.
+Tensor with_contiguous_rows(const Tensor& x) {
+  const View v(x);
+  return v.size(1) > 1 && v.stride(1) != 1 ? contiguous_matrices(x.get(), v) : x;
+}
+
+// Sets the terms that come before the codes, and the columns that these then have.
+void set_activation(QuantizeFp8& g, const std::optional<std::string>& activation) {
+  g.gated = activation == "swiglu";
+  if (!g.gated) return void(g.activation = activation_of(activation));
+  if (g.cols % 2)
+    bad_value("activation='swiglu' halves the result, whose size " + std::to_string(g.cols) + " is odd");
+  g.cols /= 2;
+}
+void check_residual(const View& r, const View& x, const QuantizeFp8& g) {
+  require_same_device("residual", r, "x", x);
+  const std::array shape{g.rows, g.cols};
+  if (r.dim != 2 || r.size(2) != g.rows || r.size(1) != g.cols || r.dtype != x.dtype)
+    bad_value("residual has shape " + shape_text(r.shape()) + " and dtype " + dtype_text(r.dtype) +
+              ", expected " + shape_text(shape) + " and " + dtype_text(x.dtype));
+}
+
 }  // namespace
 
 void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
@@ -30,6 +54,8 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
   const Blocks blocks{rows, cols};
   const std::optional<int32_t> dtype = s.optional_dtype();
   const bool e8m0 = s.flag();
+  const std::optional<std::string> activation = s.optional_string();
+  const std::optional<Tensor> residual = s.optional_tensor();
 
   const View v(x);
   if (v.dim != 2) bad_value("x must have 2 dimensions, got shape " + shape_text(v.shape()));
@@ -39,12 +65,19 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
   QuantizeFp8 g;
   g.type = type_of_numbers(v.dtype), g.code = fp8_code("the result", dtype.value_or(kFloat8E4M3));
   g.rows = v.size(2), g.cols = v.size(1);
+  set_activation(g, activation);
   g.block_rows = rows ? rows : std::max<int64_t>(g.rows, 1);
   g.block_cols = cols ? cols : std::max<int64_t>(g.cols, 1);
   g.scale = e8m0 ? ScaleType::e8m0 : ScaleType::f32;
-  const Tensor matrix = g.cols > 1 && v.stride(1) != 1 ? contiguous_matrices(x.get(), v) : Tensor(x);
+  const Tensor matrix = with_contiguous_rows(x);
   const View m(matrix);
   g.x = m.data, g.row_stride = m.stride(2);
+  std::optional<Tensor> added;
+  if (residual) {
+    check_residual(View(*residual), v, g);
+    added = with_contiguous_rows(*residual);
+    g.residual = View(*added).data, g.residual_row_stride = View(*added).stride(2);
+  }
 
   const Tensor codes = empty_contiguous(std::array{g.rows, g.cols}, dtype.value_or(kFloat8E4M3), v);
   const int64_t scale_rows = rows ? g.scale_rows() : 1, scale_cols = cols ? g.scale_cols() : 1;

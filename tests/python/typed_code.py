@@ -63,10 +63,16 @@ def scaled(a: Tensor) -> None:
     assert_type(scale, Tensor)
     fastgemm.scaled_mm(codes, codes.mT, scale, scale.mT, out_dtype=torch.float32, precision="promoted")
     assert_type(fastgemm.scaled_grouped_mm(codes, codes, scale, scale, a, recipe_a="row"), Tensor)
+    code = torch.float8_e4m3fn
+    fastgemm.scaled_mm(codes, codes.mT, scale, scale.mT, activation="swiglu", out_dtype=code, out_scale="row")
+    pair = fastgemm.linear(a, a, activation="swiglu", out_dtype=code, out_scale="1x128")
+    assert_type(pair, tuple[Tensor, Tensor])
+    assert_type(fastgemm.linear(a, a, out_dtype=code, out_scale=torch.ones(())), Tensor)
 
 
 def wrong_scaled(a: Tensor) -> None:
     fastgemm.quantize_fp8(a, "column")  # type: ignore[arg-type]
+    fastgemm.linear(a, a, out_dtype=torch.float8_e4m3fn, out_scale="column")  # type: ignore[call-overload]
     fastgemm.scaled_mm(a, a, a)  # type: ignore[call-arg]
     fastgemm.scaled_grouped_mm(a, a, a, a, a, precision="fast")  # type: ignore[call-arg]
 
@@ -85,7 +91,7 @@ def wrong_products(a: Tensor, b: Tensor, precision: str) -> None:
     fastgemm.matmul(a, b, precision="fp32")  # type: ignore[arg-type]
     fastgemm.matmul(a, b, precision=precision)  # type: ignore[arg-type]
     fastgemm.gemm(a, b, alpha=a)  # type: ignore[arg-type]
-    fastgemm.linear(a, b, activation="tanh")  # type: ignore[arg-type]
+    fastgemm.linear(a, b, activation="tanh")  # type: ignore[call-overload]
     fastgemm.matmull(a, b)  # type: ignore[attr-defined]
 
 

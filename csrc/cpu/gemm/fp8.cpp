@@ -2,6 +2,7 @@
 // that make them are plain; encode() has no branches, so the compiler makes vectors of them.
 #include "core/fp8.h"
 
+#include "cpu/gemm/activation.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/parallel.h"
 #include "cpu/gemm/weight_vectors.h"
@@ -55,19 +56,57 @@ FASTGEMM_INLINE uint32_t largest_of(const T* x, int64_t n) {
   return largest;
 }
 
-template <Fp8 code, class T>
+// out = activation(x) + residual of n numbers; with a second half `up`, silu(x) * up + residual.
+template <class T>
+FASTGEMM_INLINE void activate_run(Activation activation, const T* x, const T* up, const T* residual,
+                                  int64_t n, float* out) {
+  const auto part = [&](auto load, auto activated, int64_t j) {
+    auto v = activated(up ? Activation::silu : activation, load(x + j));
+    if (up) v = v * load(up + j);
+    return residual ? v + load(residual + j) : v;
+  };
+  constexpr int N = kLanes<float>;
+  int64_t j = 0;
+  for (; j + N <= n; j += N)
+    store(out + j, part([](const T* p) { return load_widened(p); },
+                        [](Activation a, Vector<float> v) { return activate_vector(a, v); }, j));
+  for (; j < n; ++j)
+    out[j] = part([](const T* p) { return widen(*p); },
+                  [](Activation a, float v) { return activate_one(a, v); }, j);
+}
+
+template <Fp8 code, class T, bool as_it_is>
 struct Quantizer {
   const QuantizeFp8& g;
   int64_t scale_cols = g.scale_cols();
 
-  const T* row_of_x(int64_t i) const { return static_cast<const T*>(g.x) + i * g.row_stride; }
   int64_t width(int64_t block) const { return min(g.block_cols, g.cols - block * g.block_cols); }
+  // Calls body(numbers, column, count) for the parts of a block's row: x where it lies, or its activation.
+  template <class Body>
+  FASTGEMM_INLINE void each_part(int64_t i, int64_t block, Body&& body) const {
+    const int64_t begin = block * g.block_cols, n = width(block);
+    const T* const x = static_cast<const T*>(g.x) + i * g.row_stride;
+    if constexpr (as_it_is) {
+      body(x + begin, begin, n);
+    } else {
+      constexpr int64_t kPart = 256;
+      float part[kPart];
+      for (int64_t j = begin; j < begin + n; j += kPart) {
+        const int64_t count = min(kPart, begin + n - j);
+        const T* const residual = static_cast<const T*>(g.residual);
+        activate_run(g.activation, x + j, g.gated ? x + g.cols + j : nullptr,
+                     residual ? residual + i * g.residual_row_stride + j : nullptr, count, part);
+        body(static_cast<const float*>(part), j, count);
+      }
+    }
+  }
 
   // Updates `largest`, which has the largest modulus of each block of columns, by rows [begin, end).
   void find(int64_t begin, int64_t end, uint32_t* largest) const {
     for (int64_t i = begin; i < end; ++i)
       for (int64_t b = 0; b < scale_cols; ++b)
-        largest[b] = max(largest[b], largest_of(row_of_x(i) + b * g.block_cols, width(b)));
+        each_part(i, b,
+                  [&](const auto* x, int64_t, int64_t n) { largest[b] = max(largest[b], largest_of(x, n)); });
   }
   void store_scales(int64_t block_row, const uint32_t* largest) const {
     for (int64_t b = 0; b < scale_cols; ++b)
@@ -77,18 +116,18 @@ struct Quantizer {
     for (int64_t i = begin; i < end; ++i) {
       for (int64_t b = 0; b < scale_cols; ++b) {
         const float scale = packed::scale_at(g.scale, g.scales, i / g.block_rows * scale_cols + b);
-        const T* x = row_of_x(i) + b * g.block_cols;
-        uint8_t* codes = static_cast<uint8_t*>(g.codes) + i * g.cols + b * g.block_cols;
-        const int64_t n = width(b);
-        for (int64_t j = 0; j < n; ++j) codes[j] = uint8_t(fp8::quantized<code>(widen(x[j]), scale));
+        each_part(i, b, [&](const auto* x, int64_t column, int64_t n) {
+          uint8_t* const codes = static_cast<uint8_t*>(g.codes) + i * g.cols + column;
+          for (int64_t j = 0; j < n; ++j) codes[j] = uint8_t(fp8::quantized<code>(widen(x[j]), scale));
+        });
       }
     }
   }
 };
 
-template <Fp8 code, class T>
+template <Fp8 code, class T, bool as_it_is>
 void quantize_matrix(const QuantizeFp8& g, Context& ctx, uint32_t* largest) {
-  const Quantizer<code, T> q{g};
+  const Quantizer<code, T, as_it_is> q{g};
   // Tasks are strips of rows: whole blocks, or parts of one.
   const int64_t strip = max<int64_t>(kTask / g.cols, 1);
   if (g.block_rows <= max<int64_t>(strip, 128)) {
@@ -138,7 +177,10 @@ void widen_fp8(const WidenFp8& g, Context& ctx) {
 }
 void quantize_fp8(const QuantizeFp8& g, Context& ctx, uint32_t* largest) {
   with_code(g.code, [&]<Fp8 code>() {
-    with_number(g.type, [&]<class T>() { quantize_matrix<code, T>(g, ctx, largest); });
+    with_number(g.type, [&]<class T>() {
+      g.as_it_is() ? quantize_matrix<code, T, true>(g, ctx, largest)
+                   : quantize_matrix<code, T, false>(g, ctx, largest);
+    });
   });
 }
 

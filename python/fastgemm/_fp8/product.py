@@ -10,16 +10,16 @@ from torch import Tensor
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
+from .._ops.codes import as_codes, check_out_scale
 from .._ops.dispatch import choice_of, ops, overridden
+from .._ops.gated import SWIGLU, gated
 from .._ops.linear import ACTIVATIONS
-from .._typing import Activation
+from .._typing import GatedActivation, OutRecipe
 from ..table import invariant_choice
-from .quantize import quantized
 from .recipes import CODES, RECIPES, Recipe, scales_of
 
 WIDE = (torch.bfloat16, torch.float16, torch.float32)
 PRECISIONS = ("promoted", "fast")
-OUT_RECIPES = ("row", "1x128")
 Fp8Precision = Literal["promoted", "fast"]
 
 
@@ -31,12 +31,12 @@ def scaled_mm(
     *,
     bias: Tensor | None = None,
     out_dtype: torch.dtype = torch.bfloat16,
-    activation: Activation | None = None,
+    activation: GatedActivation | None = None,
     residual: Tensor | None = None,
     out: Tensor | None = None,
     recipe_a: Recipe | object | None = None,
     recipe_b: Recipe | object | None = None,
-    out_scale: Tensor | Recipe | None = None,
+    out_scale: Tensor | OutRecipe | None = None,
     level: int | None = None,
     kernel: str | None = None,
     precision: Fp8Precision | None = None,
@@ -66,14 +66,16 @@ def scaled_mm(
         bias: ``(N,)``, of the dtype of the result; with a float32 result also of 16 bits.
         out_dtype: ``torch.bfloat16``, ``torch.float16`` or ``torch.float32``; or a type of 8 bits, see
             ``out_scale``.
-        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"`` or None, as for :func:`linear`.
-        residual: ``(..., M, N)``, of the dtype of the result (float32 for one of 8 bits).
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"``, ``"swiglu"`` or None, as for
+            :func:`linear`.
+        residual: of the shape and dtype of the result (float32 for one of 8 bits).
         out: tensor that receives the result; it must have its exact shape, dtype and device.
         recipe_a: names the recipe instead of the shape, also as torch's ``ScalingType``.
         recipe_b: likewise.
         out_scale: for an ``out_dtype`` of 8 bits: a positive float32 scalar, by which the result is divided before
             it is rounded; larger numbers become the largest code. Or ``"row"`` or ``"1x128"``: as
-            :func:`quantize_fp8` rounds the float32 result, and its scales are returned, too.
+            :func:`quantize_fp8` rounds the float32 result, and its scales are returned, too. The pass that makes
+            codes computes activation and residual.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
         precision: ``None`` and ``"promoted"``: a tensor core, which keeps 14 bits, sums at most 128 along K, and
@@ -81,9 +83,10 @@ def scaled_mm(
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
 
     Returns:
-        ``(..., M, N)`` of ``out_dtype``; with ``out_scale="row"`` or ``"1x128"`` a pair, codes and scales. float32
-        scales of rows and columns multiply the sums, first that of ``a``; if there are others, each multiplies its
-        codes. Sums are those of float32, or on Hopper promoted to it each 128 of K, rounded once to the result
+        ``(..., M, N)`` of ``out_dtype``, with swiglu ``(..., M, N / 2)``; with ``out_scale="row"`` or ``"1x128"``
+        a pair, codes and scales. float32 scales of rows and columns multiply the sums, first that of ``a``; if
+        there are others, each multiplies its codes. Sums are those of float32, or on Hopper promoted to it each
+        128 of K, rounded once to the result; before swiglu, too, unless the result has 8 bits
         (docs/fp8.md).
 
     Raises:
@@ -113,10 +116,10 @@ def scaled_mm(
         if x is not None and not isinstance(x, Tensor):
             raise TypeError(f"fastgemm.scaled_mm: {name} must be a torch.Tensor, got {type(x).__name__}")
     refuse_gradient("scaled_mm", *tensors, scale)
-    if activation is not None and activation not in ACTIVATIONS:
+    if activation is not None and activation not in (*ACTIVATIONS, SWIGLU):
         raise ValueError(
             f"fastgemm.scaled_mm: unknown activation {activation!r}; accepted: "
-            f"{', '.join(ACTIVATIONS)} or None"
+            f"{', '.join((*ACTIVATIONS, SWIGLU))} or None"
         )
     if precision is not None and precision not in PRECISIONS:
         raise ValueError(
@@ -127,12 +130,16 @@ def scaled_mm(
         level, kernel = None, invariant_choice(level, kernel, None, "fastgemm.scaled_mm")
     try:
         options: dict[str, Any] = choice_of(level, kernel)
-        if activation is not None:
-            options["activation"] = activation
         options["out_dtype"] = torch.float32 if out_dtype in CODES else out_dtype
-        result = _multiply(a, b, scale_a, scale_b, bias, residual, (recipe_a, recipe_b), options)
+        of_sums = activation == SWIGLU or out_dtype in CODES  # what follows is a pass of its own
+        if activation is not None and not of_sums:
+            options["activation"] = activation
+        added = None if of_sums else residual
+        result = _multiply(a, b, scale_a, scale_b, bias, added, (recipe_a, recipe_b), options)
         if out_dtype in CODES:
-            result = _as_codes(result, out_dtype, out_scale)
+            result = as_codes(result, out_dtype, out_scale, activation, residual)
+        elif of_sums:
+            result = gated("scaled_mm", result, residual)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "scaled_mm")
         raise
@@ -176,19 +183,7 @@ def _check_result(out_dtype: torch.dtype, out_scale: Any, out: Tensor | None) ->
         raise ValueError(
             f"fastgemm.scaled_mm: out_dtype must be {', '.join(map(str, (*WIDE, *CODES)))}, got {out_dtype}"
         )
-    if (out_dtype in CODES) != (out_scale is not None):
-        raise ValueError(
-            f"fastgemm.scaled_mm: out_scale belongs to results of 8 bits; got out_dtype={out_dtype} and out_scale="
-            f"{'a tensor' if isinstance(out_scale, Tensor) else out_scale}"
-        )
-    if isinstance(out_scale, Tensor):
-        fits = out_scale.dtype == torch.float32 and out_scale.numel() == 1
-    else:
-        fits = out_scale in (None, *OUT_RECIPES)
-    if not fits:
-        raise ValueError(
-            "fastgemm.scaled_mm: out_scale must be one float32 number in a tensor, 'row' or '1x128'"
-        )
+    check_out_scale("scaled_mm", out_dtype, out_scale)
     if out is None:
         return
     if isinstance(out_scale, str):
@@ -251,16 +246,3 @@ def _leading_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
         raise ValueError(
             f"fastgemm: batches of {tuple(a.shape)} and {tuple(b.shape)} do not broadcast"
         ) from error
-
-
-def _as_codes(result: Tensor, dtype: torch.dtype, scale: Any) -> Any:
-    if not isinstance(scale, Tensor):
-        return quantized(result, RECIPES[scale], dtype, e8m0=False)
-    codes, _ = ops.quantize_fp8(
-        result.reshape(math.prod(result.shape[:-1]), result.shape[-1]),
-        scale.reshape(1, 1),
-        block_rows=0,
-        block_cols=0,
-        dtype=dtype,
-    )
-    return codes.reshape(result.shape)

@@ -11,8 +11,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from .._ops import codes
+
 Recipe = Literal["tensor", "row", "1x128", "128x128", "1x32"]
-CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
+CODES = codes.CODES
 E8M0 = torch.float8_e8m0fnu
 
 

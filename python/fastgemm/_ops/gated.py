@@ -8,6 +8,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
+from .. import _errors
+
 SWIGLU = "swiglu"
 
 
@@ -17,3 +19,29 @@ def swiglu(x: Tensor) -> Tensor:
         raise ValueError(f"fastgemm: activation='swiglu' halves the result, whose size {x.shape[-1]} is odd")
     gate, up = x.chunk(2, dim=-1)
     return functional.silu(gate) * up
+
+
+def gated(function: str, inner: Tensor, residual: Tensor | None) -> Tensor:
+    """``swiglu(inner) + residual``, of which ``inner`` is the product of a public function."""
+    try:
+        result = swiglu(inner)
+        if residual is None:
+            return result
+        if not isinstance(residual, Tensor):
+            raise _errors.not_a_tensor(residual=residual)
+        check_residual(residual, result)
+        return result + residual
+    except (TypeError, ValueError) as error:
+        _errors.attribute(error, function)
+        raise
+
+
+def check_residual(residual: Tensor, result: Tensor) -> None:
+    """The op's checks of the residual, for calls in which the op does not receive it."""
+    if residual.shape != result.shape or residual.dtype != result.dtype:
+        raise ValueError(
+            f"fastgemm: residual has shape {tuple(residual.shape)} and dtype {residual.dtype}, expected those of "
+            f"the result, {tuple(result.shape)} and {result.dtype}"
+        )
+    if residual.device != result.device:
+        raise ValueError(f"fastgemm: residual is on {residual.device}, but input is on {result.device}")

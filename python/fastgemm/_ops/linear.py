@@ -7,7 +7,7 @@ functions, so that it differentiates again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -15,11 +15,12 @@ from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
-from .._typing import GatedActivation, Precision
+from .._typing import GatedActivation, OutRecipe, Precision
 from ..table import invariant_choice
 from . import autocast
+from .codes import CODES, as_codes, check_out_scale
 from .dispatch import CHOICE, Op, compiled_override, ops, options_of, overridden, public
-from .gated import SWIGLU, swiglu
+from .gated import SWIGLU, check_residual, gated
 from .gemm import _gemm_gradients, gemm
 from .vmap import batch_first, rank_of
 
@@ -33,6 +34,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
+@overload
 def linear(
     x: Tensor,
     weight: Tensor,
@@ -41,11 +43,45 @@ def linear(
     activation: GatedActivation | None = None,
     residual: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    out_scale: Tensor | None = None,
     level: int | None = None,
     kernel: str | None = None,
     precision: Precision | None = None,
     invariant: bool = False,
-) -> Tensor:
+) -> Tensor: ...
+
+
+@overload
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    activation: GatedActivation | None = None,
+    residual: Tensor | None = None,
+    out_dtype: torch.dtype,
+    out_scale: OutRecipe,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: Precision | None = None,
+    invariant: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    activation: GatedActivation | None = None,
+    residual: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    out_scale: Tensor | OutRecipe | None = None,
+    level: int | None = None,
+    kernel: str | None = None,
+    precision: Precision | None = None,
+    invariant: bool = False,
+) -> Any:
     """``activation(x @ weight.T + bias) + residual``, rounded once unless a gradient needs the values in between.
 
     Bias, activation and residual are computed in float32 (for float64: in float64) from the sums of the
@@ -60,26 +96,40 @@ def linear(
             or ``"swiglu"`` for an even N: ``silu(gate) * up``, where the first half of a row is the gate. It is a
             pass after the product, whose result is rounded before it.
         residual: added last; of the shape and dtype of the result, or None.
-        out_dtype: ``torch.float32`` for float16 and bfloat16; otherwise the usual one.
+        out_dtype: ``torch.float32`` for float16 and bfloat16; or ``torch.float8_e4m3fn`` or
+            ``torch.float8_e5m2``, see ``out_scale``; otherwise the usual one.
+        out_scale: for an ``out_dtype`` of 8 bits: a positive float32 scalar, by which the result is divided before
+            it is rounded; or ``"row"`` or ``"1x128"``, which returns codes and scales as :func:`quantize_fp8`
+            does. swiglu and the residual are then part of the pass that makes codes (docs/fp8.md). There is no
+            gradient.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
         precision: for float32; see :func:`matmul`. Not for a QuantizedWeight.
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
 
     Returns:
-        ``(..., N)``, with swiglu ``(..., N / 2)``. With K = 0 it is ``activation(bias) + residual``.
+        ``(..., N)``, with swiglu ``(..., N / 2)``; with ``out_scale="row"`` or ``"1x128"`` a pair, codes and
+        scales. With K = 0 it is ``activation(bias) + residual``.
 
     Raises:
         TypeError: an operand is no tensor.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not fit together; an integer dtype; unknown ``activation``,
-            ``kernel``, ``level`` or ``precision``.
-        RuntimeError: the level or kernel asked for cannot run here.
+            ``kernel``, ``level`` or ``precision``; ``out_scale`` missing or given without need.
+        RuntimeError: the level or kernel asked for cannot run here; a result of 8 bits would need a gradient.
     """
+    if out_dtype in CODES or out_scale is not None:
+        how: dict[str, Any] = {
+            "level": level,
+            "kernel": kernel,
+            "precision": precision,
+            "invariant": invariant,
+        }
+        return _in_codes((x, weight, bias), activation, residual, out_dtype, out_scale, how)
     choice = level, kernel, precision, out_dtype
     if activation == SWIGLU:
         options: dict[str, Any] = dict(zip(CHOICE, choice, strict=True))
-        return _gated(linear(x, weight, bias, invariant=invariant, **options), residual)
+        return gated("linear", linear(x, weight, bias, invariant=invariant, **options), residual)
     compiled = compiled_override(weight)
     if compiled or has_torch_function_variadic(x, weight, bias, residual):
         given: dict[str, Any] = {
@@ -120,16 +170,27 @@ def linear(
         raise
 
 
-def _gated(inner: Tensor, residual: Tensor | None) -> Tensor:
+def _in_codes(
+    inputs: tuple[Tensor, Tensor, Tensor | None],
+    activation: GatedActivation | None,
+    residual: Tensor | None,
+    out_dtype: Any,
+    out_scale: Tensor | OutRecipe | None,
+    options: dict[str, Any],
+) -> Any:
+    check_out_scale("linear", out_dtype, out_scale)
+    if _wants_gradient(*inputs, residual, out_scale):
+        raise RuntimeError(
+            "fastgemm.linear: a result of 8 bits has no gradient; call it under torch.no_grad()"
+        )
+    if activation != SWIGLU:
+        return as_codes(
+            linear(*inputs, activation=activation, residual=residual, **options), out_dtype, out_scale
+        )
+    inner = linear(*inputs, **options)
     try:
-        result = swiglu(inner)
-        if residual is None:
-            return result
-        if not isinstance(residual, Tensor):
-            raise _errors.not_a_tensor(residual=residual)
-        _check_residual(residual, result)
-        return result + residual
-    except (TypeError, ValueError) as error:
+        return as_codes(inner, out_dtype, out_scale, activation, residual)
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "linear")
         raise
 
@@ -318,27 +379,16 @@ def differentiable(
 
 def _finished_by_torch(inner: Tensor, activation: str, residual: Tensor | None) -> Tensor:
     if residual is not None:
-        _check_residual(residual, inner)
+        check_residual(residual, inner)
     result = ACTIVATIONS[activation](inner)
     return result if residual is None else result + residual
-
-
-def _check_residual(residual: Tensor, result: Tensor) -> None:
-    """The op's checks of the residual, for calls in which the op does not receive it."""
-    if residual.shape != result.shape or residual.dtype != result.dtype:
-        raise ValueError(
-            f"fastgemm: residual has shape {tuple(residual.shape)} and dtype {residual.dtype}, expected those of "
-            f"the result, {tuple(result.shape)} and {result.dtype}"
-        )
-    if residual.device != result.device:
-        raise ValueError(f"fastgemm: residual is on {residual.device}, but input is on {result.device}")
 
 
 LAYER = Op("linear", ("_fused_linear",), ops._fused_linear.default._op, differentiable)
 
 
-def _wants_gradient(*operands: Tensor | None) -> bool:
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
+def _wants_gradient(*operands: object) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in operands)
 
 
 def register() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from .._fp8.product import WIDE
 from .._fp8.quantize import NUMBERS
 from .._fp8.recipes import CODES, E8M0, Blocks
+from .._ops.gated import SWIGLU
 from .._ops.linear import ACTIVATIONS
 from ..table import check_choice
 from .fake import _check_devices, _check_tensors, _register, _require
@@ -150,9 +151,11 @@ def quantize_fp8(
     block_cols: int,
     dtype: torch.dtype | None = None,
     e8m0: bool = False,
+    activation: str | None = None,
+    residual: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    _check_tensors(x, scale)
-    _check_devices(x, scale)
+    _check_tensors(x, scale, residual)
+    _check_devices(x, scale, residual)
     _require(x.dim() == 2, lambda: f"x must have 2 dimensions, got shape {tuple(x.shape)}")
     _require(x.dtype in NUMBERS, lambda: f"x has dtype {x.dtype}, which is not rounded to 8 bits")
     dtype = dtype or torch.float8_e4m3fn
@@ -164,9 +167,21 @@ def quantize_fp8(
         and (block_rows, block_cols, e8m0) == (0, 0, False)
     )
     _require(given, lambda: "a scale that is given is one float32")
-    grid = Blocks(block_rows, block_cols).grid(*x.shape)
+    _require(
+        activation in (None, *ACTIVATIONS, SWIGLU),
+        lambda: f"unknown activation {activation!r}; accepted: {', '.join((*ACTIVATIONS, SWIGLU))} or None",
+    )
+    shape = x.shape
+    if activation == SWIGLU:
+        _require(x.shape[1] % 2 == 0, lambda: f"swiglu halves the result, whose size {x.shape[1]} is odd")
+        shape = torch.Size((x.shape[0], x.shape[1] // 2))
+    _require(
+        residual is None or (residual.shape == shape and residual.dtype == x.dtype),
+        lambda: f"residual of another shape or dtype than {tuple(shape)} {x.dtype}",
+    )
+    grid = Blocks(block_rows, block_cols).grid(*shape)
     scales = x.new_empty(grid, dtype=E8M0 if e8m0 else torch.float32)
-    return x.new_empty(x.shape, dtype=dtype), scales
+    return x.new_empty(shape, dtype=dtype), scales
 
 
 def register() -> None:

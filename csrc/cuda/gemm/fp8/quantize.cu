@@ -1,6 +1,8 @@
 // Numbers as codes of 8 bits with scales (core/fp8.h). A team of threads has one block of numbers, which
 // shares a scale: it reads the block into registers, finds the largest modulus, and rounds. A tensor with a
-// single scale has two kernels: many blocks find its largest modulus together.
+// single scale has two kernels: many blocks find its largest modulus together. Where an activation or a
+// residual comes before the codes, a thread computes it from what it has read, so the numbers themselves are
+// never stored.
 //
 // A quotient is computed without a division: from the reciprocal of the scale, by two corrections whose
 // remainders are exact, it is rounded as a division would round it (Markstein, IBM Journal of Research and
@@ -10,6 +12,7 @@
 
 #include "core/fp8.h"
 #include "core/min_max.h"
+#include "cuda/device/activation.cuh"
 #include "cuda/device/dispatch.cuh"
 #include "cuda/device/fp8.cuh"
 #include "cuda/device/launch.cuh"
@@ -75,37 +78,81 @@ __device__ __forceinline__ Rectangle block_of(const QuantizeFp8& g, uint32_t ind
 // How a kernel reads its blocks. `lines`: each is a part of a row, of whole runs at multiples of 16 bytes.
 enum class Form { lines, any };
 
-// A run of numbers, as they lie in memory.
-template <class T, Form form>
+// What is rounded: x as it is, its activation, or silu of one half of a row times the other half.
+enum class Source { x, activated, gated };
+
+// Eight numbers in registers, as they lie in memory: two of 16 bits share a register.
+template <class T>
+struct Eight {
+  static constexpr int kUnits = kEach * int(sizeof(T)) / 16;
+  Unit units[kUnits];
+
+  // `aligned`: there are eight, at a multiple of 16 bytes. Those beyond `count` are 0.
+  __device__ __forceinline__ void load(const T* from, bool aligned, int count) {
+    if (aligned) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kUnits; ++i) units[i] = load_vector<Unit>(from + i * kPer16Bytes<T>);
+      return;
+    }
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kUnits * 4; ++i) {
+      if constexpr (sizeof(T) == 4)
+        word(i) = i < count ? fp8::bits_of_float(from[i]) : 0;
+      else
+        word(i) = (2 * i < count ? from[2 * i].bits : 0) |
+                  uint32_t(2 * i + 1 < count ? from[2 * i + 1].bits : 0) << 16;
+    }
+  }
+  __device__ __forceinline__ uint32_t& word(int i) { return units[i / 4][i % 4]; }
+  __device__ __forceinline__ float operator[](int i) {
+    if constexpr (sizeof(T) == 4)
+      return packed::reinterpret_bits<float>(word(i));
+    else
+      return widen(T{uint16_t(word(i / 2) >> (i % 2 * 16))});
+  }
+};
+
+// A run of numbers: those of x as they lie in memory, their activations as float32.
+template <class T, Form form, Source source>
 class Run {
  public:
   template <class Index>
   __device__ __forceinline__ void load(const QuantizeFp8& g, const Rectangle& r, Index run) {
     const Place p(r, run);
     const T* const from = static_cast<const T*>(g.x) + p.row * g.row_stride + p.column;
-    if (form == Form::lines || (p.count == kEach && is_aligned(from, 16))) {
-      FASTGEMM_UNROLL
-      for (int i = 0; i < kVectors; ++i) numbers_[i] = load_vector<Vector16<T>>(from + i * kPer16Bytes<T>);
-      return;
-    }
+    load(x_, from, p);
+    if constexpr (source == Source::gated) load(up_, from + g.cols, p);
+  }
+  template <Activation activation>
+  __device__ __forceinline__ void activate() {
     FASTGEMM_UNROLL
-    for (int i = 0; i < kEach; ++i) at(i) = i < p.count ? from[i] : T(0.0f);
+    for (int i = 0; i < kEach; ++i) {
+      activated_[i] = short_activation<activation>(x_[i]);
+      if constexpr (source == Source::gated) activated_[i] *= up_[i];
+    }
+  }
+  template <class Index>
+  __device__ __forceinline__ void add_residual(const QuantizeFp8& g, const Rectangle& r, Index run) {
+    const Place p(r, run);
+    Eight<T> residual;
+    load(residual, static_cast<const T*>(g.residual) + p.row * g.residual_row_stride + p.column, p);
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; ++i) activated_[i] += residual[i];
   }
   __device__ __forceinline__ void clear() {
     FASTGEMM_UNROLL
-    for (int i = 0; i < kEach; ++i) at(i) = T(0.0f);
+    for (int i = 0; i < Eight<T>::kUnits * 4; ++i) x_.word(i) = up_.word(i) = 0;
   }
   // The bits of the largest modulus, as float32. Moduli are ordered as their bits are.
   __device__ __forceinline__ uint32_t largest() {
     uint32_t bits = 0;
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (source != Source::x || sizeof(T) == 4) {
       FASTGEMM_UNROLL
       for (int i = 0; i < kEach; ++i) bits = max(bits, fp8::bits_of_float(at(i)) & 0x7fffffffu);
       return bits;
     } else {
       FASTGEMM_UNROLL
-      for (int i = 0; i < kEach; i += 2)
-        bits = larger_halves(bits, (at(i).bits | uint32_t(at(i + 1).bits) << 16) & 0x7fff7fffu);
+      for (int i = 0; i < kEach / 2; ++i) bits = larger_halves(bits, x_.word(i) & 0x7fff7fffu);
       return fp8::bits_of_float(widen(T{uint16_t(max(bits & 0xffffu, bits >> 16))}));
     }
   }
@@ -117,7 +164,7 @@ class Run {
     Vector<uint32_t, kEach / 4> codes{};
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; i += 2) {
-      const float x = widen(at(i)), y = widen(at(i + 1));
+      const float x = at(i), y = at(i + 1);
       const uint32_t pair = quickly
                                 ? encode_finite_pair<code>(by.quotient(x), by.quotient(y))
                                 : fp8::quantized<code>(x, by.scale) | fp8::quantized<code>(y, by.scale) << 8;
@@ -132,7 +179,6 @@ class Run {
   }
 
  private:
-  static constexpr int kVectors = kEach / kPer16Bytes<T>;
   struct Place {
     int64_t row, column;
     int count = kEach;
@@ -149,10 +195,43 @@ class Run {
       }
     }
   };
-  __device__ __forceinline__ T& at(int i) { return numbers_[i / kPer16Bytes<T>][i % kPer16Bytes<T>]; }
+  __device__ __forceinline__ void load(Eight<T>& to, const T* from, const Place& p) {
+    to.load(from, form == Form::lines || (p.count == kEach && is_aligned(from, 16)), p.count);
+  }
+  __device__ __forceinline__ float at(int i) {
+    if constexpr (source == Source::x)
+      return x_[i];
+    else
+      return activated_[i];
+  }
 
-  Vector16<T> numbers_[kVectors];
+  Eight<T> x_, up_;
+  float activated_[kEach];
 };
+
+// Loads the runs at first, first + step, ...: those below `end`. Others are 0, which activations keep.
+template <int RUNS, class T, Form form, Source source, class Index>
+__device__ __forceinline__ void load_runs(Run<T, form, source>* run, const QuantizeFp8& g, const Rectangle& r,
+                                          Index first, Index step, Index end) {
+  FASTGEMM_UNROLL
+  for (int i = 0; i < RUNS; ++i) {
+    const Index at = first + i * step;
+    at < end ? run[i].load(g, r, at) : run[i].clear();
+  }
+  if constexpr (source == Source::gated) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < RUNS; ++i) run[i].template activate<Activation::silu>();
+  } else if constexpr (source == Source::activated) {
+    with_activation(g.activation, [&]<Activation activation>() {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < RUNS; ++i) run[i].template activate<activation>();
+    });
+  }
+  if (source == Source::x || g.residual == nullptr) return;
+  FASTGEMM_UNROLL
+  for (int i = 0; i < RUNS; ++i)
+    if (first + i * step < end) run[i].add_residual(g, r, first + i * step);
+}
 
 // The largest of a team's numbers, in every thread of it. All threads of the block call it.
 template <int TEAM>
@@ -170,23 +249,30 @@ __device__ __forceinline__ uint32_t largest_of_team(uint32_t x) {
   return x;
 }
 
+// An activation has its own registers.
+template <Form form, Source source, int RUNS>
+inline constexpr int kResidentBlocks = source == Source::x             ? kResident
+                                       : form == Form::any || RUNS > 4 ? 2
+                                                                       : 3;
+
 // Each team has one block of x and its scale. A thread holds RUNS runs at a time; of a block that has more,
 // all but the last ones are read a second time, from the cache.
-template <Fp8 code, class T, Form form, int TEAM, int RUNS>
-__global__ void __launch_bounds__(kThreads, kResident)
+template <Fp8 code, class T, Form form, Source source, int TEAM, int RUNS>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
     quantize_blocks_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t blocks, uint32_t across) {
   const uint32_t index = blockIdx.x * (kThreads / TEAM) + threadIdx.x / TEAM;
   const uint32_t member = threadIdx.x % TEAM;
   const bool inside = index < blocks;
   const Rectangle r = block_of(g, inside ? index : 0, across);
   const uint32_t runs = inside ? uint32_t(r.runs()) : 0;
-  Run<T, form> run[RUNS];
+  Run<T, form, source> run[RUNS];
   const auto load = [&](uint32_t first) {
+    // Runs whose loads are under way at the same time: as many as registers allow.
+    constexpr int kMost = source == Source::gated && sizeof(T) == 4 ? 2 : 4;
+    constexpr int kTogether = RUNS < kMost ? RUNS : kMost;
     FASTGEMM_UNROLL
-    for (int i = 0; i < RUNS; ++i) {
-      const uint32_t at = first + i * TEAM + member;
-      at < runs ? run[i].load(g, r, at) : run[i].clear();
-    }
+    for (int i = 0; i < RUNS; i += kTogether)
+      load_runs<kTogether>(run + i, g, r, first + i * TEAM + member, uint32_t(TEAM), runs);
   };
   uint32_t bits = 0;
   uint32_t first = 0;
@@ -204,7 +290,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
   if (!by.exact || bits > kModerate) {
     FASTGEMM_NO_UNROLL
     for (uint32_t at = member; at < runs; at += TEAM) {
-      run[0].load(g, r, at);
+      load_runs<1>(run, g, r, at, uint32_t(TEAM), runs);
       run[0].template store<code, false>(g, r, at, by);
     }
     return;
@@ -223,7 +309,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
 
 __device__ __forceinline__ Rectangle whole(const QuantizeFp8& g) { return {0, 0, g.rows, g.cols}; }
 
-template <class T>
+template <class T, Source source>
 __global__ void __launch_bounds__(kThreads)
     largest_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t* partials) {
   const Rectangle r = whole(g);
@@ -231,8 +317,8 @@ __global__ void __launch_bounds__(kThreads)
   uint32_t bits = 0;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < runs;
        i += int64_t(gridDim.x) * kThreads) {
-    Run<T, Form::any> run;
-    run.load(g, r, i);
+    Run<T, Form::any, source> run;
+    load_runs<1>(&run, g, r, i, int64_t{1}, runs);
     bits = max(bits, run.largest());
   }
   bits = largest_of_team<kThreads>(bits);
@@ -240,7 +326,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One scale for all: given, or of the largest partial result.
-template <Fp8 code, class T>
+template <Fp8 code, class T, Source source>
 __global__ void __launch_bounds__(kThreads)
     quantize_tensor_kernel(const __grid_constant__ QuantizeFp8 g, const uint32_t* partials, int count) {
   float scale = 0.0f;
@@ -257,8 +343,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t runs = r.runs();
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < runs;
        i += int64_t(gridDim.x) * kThreads) {
-    Run<T, Form::any> run;
-    run.load(g, r, i);
+    Run<T, Form::any, source> run;
+    load_runs<1>(&run, g, r, i, int64_t{1}, runs);
     if (by.exact && run.largest() <= kModerate)
       run.template store<code, true>(g, r, i, by);
     else
@@ -266,43 +352,54 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <Fp8 code, class T>
+template <Fp8 code, class T, Source source>
 void quantize_tensor(QuantizeFp8 g, Context& context) {
-  if (g.row_stride == g.cols) g.cols *= g.rows, g.row_stride = g.cols, g.rows = 1;  // one row is simpler
+  if (source == Source::x && g.row_stride == g.cols)
+    g.cols *= g.rows, g.row_stride = g.cols, g.rows = 1;  // one row is simpler
   const int64_t runs = g.rows * ceil_div(g.cols, kEach);
   const int blocks = int(std::min<int64_t>(ceil_div(runs, kThreads), kMostPartials));
   const LaunchShape shape{dim3(unsigned(blocks)), dim3(kThreads)};
   uint32_t* partials = nullptr;
   if (!g.scale_is_given) {
     partials = static_cast<uint32_t*>(context.allocate(size_t(blocks) * sizeof(uint32_t)));
-    launch<largest_kernel<T>>("largest", shape, context)(g, partials);
+    launch<largest_kernel<T, source>>("largest", shape, context)(g, partials);
   }
-  launch<quantize_tensor_kernel<code, T>>("quantize_fp8", shape, context)(g, partials, blocks);
+  launch<quantize_tensor_kernel<code, T, source>>("quantize_fp8", shape, context)(g, partials, blocks);
 }
 
-template <Fp8 code, class T>
+template <class T>
+bool is_in_vectors(const QuantizeFp8& g) {
+  return g.cols % kEach == 0 && g.row_stride % kPer16Bytes<T> == 0 &&
+         is_aligned(static_cast<const T*>(g.x), 16) &&
+         (g.residual == nullptr ||
+          (g.residual_row_stride % kPer16Bytes<T> == 0 && is_aligned(static_cast<const T*>(g.residual), 16)));
+}
+
+template <Fp8 code, class T, Source source>
 void quantize(const QuantizeFp8& g, Context& context) {
   const int64_t blocks = g.scale_rows() * g.scale_cols();
-  if (blocks == 1) return quantize_tensor<code, T>(g, context);
+  if (blocks == 1) return quantize_tensor<code, T, source>(g, context);
   if (blocks > int64_t{UINT32_MAX})
     throw std::length_error("fastgemm: quantize_fp8 takes at most 2^32 - 1 blocks on a GPU, not " +
                             std::to_string(blocks));
   const auto run = [&]<Form form, int TEAM, int RUNS>() {
     const LaunchShape shape{dim3(unsigned(ceil_div(blocks, kThreads / TEAM))), dim3(kThreads)};
-    launch<quantize_blocks_kernel<code, T, form, TEAM, RUNS>>("quantize_fp8", shape, context)(
+    launch<quantize_blocks_kernel<code, T, form, source, TEAM, RUNS>>("quantize_fp8", shape, context)(
         g, uint32_t(blocks), uint32_t(g.scale_cols()));
   };
   const int64_t runs = g.block_rows * ceil_div(std::min(g.block_cols, g.cols), kEach);
-  const bool lines = g.block_rows == 1 && g.cols % kEach == 0 && g.row_stride % kPer16Bytes<T> == 0 &&
-                     (g.block_cols % kEach == 0 || g.block_cols >= g.cols) &&
-                     is_aligned(static_cast<const T*>(g.x), 16);
+  const bool lines =
+      g.block_rows == 1 && (g.block_cols % kEach == 0 || g.block_cols >= g.cols) && is_in_vectors<T>(g);
   if (!lines)
     return runs <= 128 ? run.template operator()<Form::any, 32, 4>()
                        : run.template operator()<Form::any, kThreads, 4>();
   if (runs <= 4) return run.template operator()<Form::lines, 4, 1>();
   if (runs <= 16) return run.template operator()<Form::lines, 4, 4>();
-  runs <= 128 ? run.template operator()<Form::lines, 32, 4>()
-              : run.template operator()<Form::lines, kThreads, 4>();
+  if (runs <= 128) return run.template operator()<Form::lines, 32, 4>();
+  // What is read again is two halves of a line, so more of it stays in registers.
+  if constexpr (source == Source::gated)
+    if (runs > kThreads * 4) return run.template operator()<Form::lines, kThreads, 8>();
+  run.template operator()<Form::lines, kThreads, 4>();
 }
 
 }  // namespace
@@ -310,7 +407,11 @@ void quantize(const QuantizeFp8& g, Context& context) {
 void run_quantize_fp8(const QuantizeFp8& g, Context& context) {
   if (g.rows <= 0 || g.cols <= 0) return;
   with_code(g.code, [&]<Fp8 code>() {
-    with_element<Half, BFloat16, float>(g.type, [&]<class T>() { quantize<code, T>(g, context); });
+    with_element<Half, BFloat16, float>(g.type, [&]<class T>() {
+      if (g.as_it_is()) return quantize<code, T, Source::x>(g, context);
+      g.gated ? quantize<code, T, Source::gated>(g, context)
+              : quantize<code, T, Source::activated>(g, context);
+    });
   });
 }
 
