@@ -29,6 +29,12 @@ constexpr int kResident = 3;
 #else
 constexpr int kResident = 4;
 #endif
+// Activations have registers of their own, and the code of Blackwell a few more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ > 900
+constexpr int kResidentActivated = 2;
+#else
+constexpr int kResidentActivated = 3;
+#endif
 
 // The larger ones of two numbers of 16 bits each.
 __device__ __forceinline__ uint32_t larger_halves(uint32_t x, uint32_t y) {
@@ -249,11 +255,9 @@ __device__ __forceinline__ uint32_t largest_of_team(uint32_t x) {
   return x;
 }
 
-// An activation has its own registers.
 template <Form form, Source source, int RUNS>
-inline constexpr int kResidentBlocks = source == Source::x             ? kResident
-                                       : form == Form::any || RUNS > 4 ? 2
-                                                                       : 3;
+inline constexpr int kResidentBlocks =
+    source == Source::x ? kResident : kResidentActivated - (form == Form::any || RUNS > 4);
 
 // Each team has one block of x and its scale. A thread holds RUNS runs at a time; of a block that has more,
 // all but the last ones are read a second time, from the cache.
