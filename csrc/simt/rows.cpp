@@ -32,7 +32,7 @@ void add_bias(const Epilogue& e, DType type, int64_t rows, int64_t cols) {
 
 // The scales of matrices (rows, cols).
 void add(const char* name, const BlockScales& s, int64_t batch, int64_t rows, int64_t cols) {
-  add(name, {s.data, s.row_stride, s.col_stride, s.batch_stride},
+  add(name, {s.data, s.row_stride, s.col_stride, s.group_stride},
       s.type == ScaleType::f32 ? DType::bits32 : DType::bits8, batch, packed::blocks(rows, s.block_rows),
       packed::blocks(cols, s.block_cols));
 }

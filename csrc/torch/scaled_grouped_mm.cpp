@@ -89,7 +89,7 @@ std::optional<Tensor> multiply_codes(const ScaledGroupsCall& call, const Fp8Oper
     p.batch = call.b.view.size(3), p.m = a.view().size(2), p.k = a.view().size(1), p.n = b.view().size(1);
     p.a = a.matrix(0), p.scales_a = a.scales_of(0);
     p.b = b.matrix(0), p.b.batch_stride = b.matrix_stride();
-    p.scales_b = b.scales_of(0), p.scales_b.batch_stride = b.scales_stride();
+    p.scales_b = b.scales_of(0), p.scales_b.group_stride = b.scales_stride();
     p.out = {nullptr, p.n, 1, 0};
     p.groups = {GroupedBy::m, static_cast<const int32_t*>(call.offs.view.data)};
     // This row adds the k of a row in one order, whatever the other rows are.

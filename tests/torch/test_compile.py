@@ -83,7 +83,8 @@ def test_every_overload_has_a_sample():
     registered = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("fastgemm::")}
     # _linear consists of other ops, so opcheck does not apply to it. tests/quantized and tests/fp8 check the
     # others.
-    quantized = ("quantized_linear", "_quantized_linear", "_dequantize", "scaled_mm", "quantize_fp8")
+    quantized = ("quantized_linear", "_quantized_linear", "_dequantize")
+    quantized += ("scaled_mm", "scaled_grouped_mm", "quantize_fp8")
     others = {"fastgemm::_linear", *(f"fastgemm::{name}" for name in quantized)}
     assert tested == registered - others
 

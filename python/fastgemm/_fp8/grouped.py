@@ -96,9 +96,9 @@ def scaled_grouped_mm(
     try:
         _check_groups(a, b, offs)
         if offs is None:
-            options: dict[str, Any] = {"level": level, "kernel": kernel, "invariant": invariant}
-            recipes = {"recipe_a": recipe_a, "recipe_b": recipe_b}
-            return scaled_mm(a, b, scale_a, scale_b, out_dtype=out_dtype, **recipes, **options)
+            batch: dict[str, Any] = {"recipe_a": recipe_a, "recipe_b": recipe_b, "out_dtype": out_dtype}
+            batch |= {"level": level, "kernel": kernel, "invariant": invariant}
+            return scaled_mm(a, b, scale_a, scale_b, **batch)
         if invariant:
             level, kernel = None, invariant_choice(level, kernel, None, f"fastgemm.{NAME}")
         options = choice_of(level, kernel)

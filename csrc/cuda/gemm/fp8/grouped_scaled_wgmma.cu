@@ -122,7 +122,7 @@ void gemm_grouped_scaled_wgmma(const GemmProblem& p, Context& context) {
   const BoxOperand<int8_t> y =
       box_operand(side(p.a, p.m, p.a.row_stride, p.a.col_stride), 1, extents, false, copies, context);
   const GroupLineScales scales{line_scale(p.scales_b.transposed(), p.n, p.k, context),
-                               p.scales_b.batch_stride, line_scale(p.scales_a, p.m, p.k, context)};
+                               p.scales_b.group_stride, line_scale(p.scales_a, p.m, p.k, context)};
   const bool in_boxes = Boxes{g.result.out, g.result.row_stride, 0}.writable(g, 1);
   GroupArguments<Out16> arguments = group_arguments(p, g, in_boxes);
   arguments.alpha = 1, arguments.sharing = plans::kUnshared;
