@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import fastgemm
+import torch
 from contests import Settings, of_contests
 from fastgemm.bench.timing import CpuTimer
 from presets import grouped
 
 TINY = grouped.Layer(5, 32, 48, 2)
 PROBLEMS = [
-    (what, TINY, 7, dtype) for what in (grouped.FORWARD, grouped.GRADIENT) for dtype in grouped.ALLOWED
+    (what, TINY, 7, dtype)
+    for what in (grouped.FORWARD, grouped.GRADIENT)
+    for dtype in grouped.ALLOWED
+    if dtype != grouped.FP8
 ]
 
 
@@ -35,3 +39,19 @@ def test_a_wrong_product_is_found(monkeypatch):
     for problem in PROBLEMS:
         rows = grouped.contest("cpu", *problem).run(1e-4, CpuTimer())
         assert [row.choice for row in rows if not row.right] == ["fastgemm"]
+
+
+def test_codes_with_scales(monkeypatch):
+    """torch has such products on GPUs alone; here fastgemm's stands for it, and then errs."""
+    real = fastgemm.scaled_grouped_mm
+
+    def of_torch(a, b, scale_a, scale_b, offs, out_dtype):
+        return real(a, b, scale_a[:, None], scale_b[:, None], offs, out_dtype=out_dtype)
+
+    monkeypatch.setattr(torch, "_scaled_grouped_mm", of_torch)
+    problem = grouped.FORWARD, TINY, 7, grouped.FP8
+    rows = grouped.contest("cpu", *problem).run(1e-4, CpuTimer())
+    assert all(row.right and row.seconds for row in rows)
+    monkeypatch.setattr(fastgemm, "scaled_grouped_mm", lambda *operands: real(*operands) * 1.01)
+    rows = grouped.contest("cpu", *problem).run(1e-4, CpuTimer())
+    assert [row.choice for row in rows if not row.right] == ["fastgemm"]

@@ -62,7 +62,9 @@ def scaled(a: Tensor) -> None:
     codes, scale = fastgemm.quantize_fp8(a, "row", scale_dtype=torch.float32)
     assert_type(scale, Tensor)
     fastgemm.scaled_mm(codes, codes.mT, scale, scale.mT, out_dtype=torch.float32, precision="promoted")
-    assert_type(fastgemm.scaled_grouped_mm(codes, codes, scale, scale, a, recipe_a="row"), Tensor)
+    ends, experts = torch.tensor([len(a)], dtype=torch.int32), codes.mT[None]
+    y = fastgemm.scaled_grouped_mm(codes, experts, scale, scale.mT[None], ends, recipe_a="row", level=1)
+    assert_type(y, Tensor)
     code = torch.float8_e4m3fn
     fastgemm.scaled_mm(codes, codes.mT, scale, scale.mT, activation="swiglu", out_dtype=code, out_scale="row")
     pair = fastgemm.linear(a, a, activation="swiglu", out_dtype=code, out_scale="1x128")
