@@ -62,20 +62,22 @@ const Kernel& invariant_row(const GemmProblem& p, Device device, const Choice& c
   return select(p, device, 0, choice);  // throws why it cannot run
 }
 
-void multiply_by_row(const GemmProblem& p, const GroupedCall& call, const Place& at) {
+// `is_scratch`: the result is in memory of the context, which another row would not find again.
+void multiply_by_row(const GemmProblem& p, const GroupedCall& call, const Place& at, bool is_scratch) {
   const bool invariant = call.choice.kernel == "invariant";
   GemmProblem q = p;
   q.invariant = invariant;
   const Kernel& row =
       invariant ? invariant_row(q, at.device, call.choice) : select(q, at.device, at.threads, call.choice);
-  launch_row(row, q, {row.level, row.name}, at);  // no other row: the result may be in scratch memory
+  const Choice this_one{row.level, row.name};
+  launch_row(row, q, invariant || is_scratch ? this_one : call.choice, at);
 }
 
 // Groups of columns are groups of rows of the transposed product, whose result is transposed again.
 void multiply_columns(const GemmProblem& p, const GroupedCall& call, const Place& at) {
   GemmProblem turned = p.transposed();
   use_scratch(turned, at.context);
-  multiply_by_row(turned, call, at);
+  multiply_by_row(turned, call, at, true);
   TransposeProblem back;
   const int size = element_size(p.out_type);
   back.type = size == 1   ? DType::bits8
@@ -115,7 +117,7 @@ void multiply_groups_on_gpu(const GroupedCall& call) try {
     if (p.groups.by == GroupedBy::n)
       multiply_columns(sums, call, at);
     else
-      multiply_by_row(sums, call, at);
+      multiply_by_row(sums, call, at, rounds);
     if (!activates) return;
     EpiloguePass pass = pass_after(p, sums);
     pass.batch = has_one_each(p) ? p.batch : 1, pass.c = {}, pass.beta = 0;

@@ -102,8 +102,7 @@ std::optional<Tensor> multiply_codes(const ScaledGroupsCall& call, const Fp8Oper
   return in_dtype(std::move(out), call.out_dtype);
 }
 
-Part<2> rows_of_scales(const TensorRef& scales, int64_t begin, int64_t rows) {
-  const bool is_one = scales.view.size(2) == 1;
+Part<2> rows_of_scales(const TensorRef& scales, bool is_one, int64_t begin, int64_t rows) {
   return matrix_in(scales, is_one ? 0 : begin * scales.view.stride(2), is_one ? 1 : rows,
                    scales.view.size(1));
 }
@@ -122,7 +121,7 @@ Tensor multiply_on_cpu(const ScaledGroupsCall& call) {
     const int64_t end = end_of_group(call.offs.view, i, begin, rows);
     const Part<2> a = matrix_in(call.a, begin * call.a.view.stride(2), end - begin, call.a.view.size(1));
     const Part<2> b = member(call.b, i), scale_b = member(call.scale_b, i);
-    const Part<2> scale_a = rows_of_scales(call.scale_a, begin, end - begin);
+    const Part<2> scale_a = rows_of_scales(call.scale_a, call.blocks_a.rows == 0, begin, end - begin);
     const ScaledCall part{a.ref(),       b.ref(),       scale_a.ref(), scale_b.ref(), {},
                           call.blocks_a, call.blocks_b, call.choice,   call.out_dtype};
     // An empty product is checked, too: a wrong level is an error in every case.

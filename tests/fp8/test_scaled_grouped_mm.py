@@ -196,6 +196,35 @@ def test_empty(way):
     assert rest.shape == (4, 8) and not rest.any()
 
 
+def test_one_token():
+    """Its first expert is empty, and its scales have a single row."""
+    for recipe in ("row", "1x128", "1x32"):
+        a, scale_a = random_codes(1, 256), random_scales(1, 256, recipe)
+        w, scale_w = experts(2, 8, 256, "row")
+        result = fastgemm.scaled_grouped_mm(
+            a, w.mT, scale_a, scale_w.mT, ends((0, 1)), recipe_a=recipe, out_dtype=F32
+        )
+        assert_near(result, dequantized(a, scale_a, recipe), dequantized(w[1], scale_w[1], "row").mT)
+
+
+def test_one_number_for_groups_of_columns():
+    a, b, one = random_codes(2, 8, 32), random_codes(32, 5), torch.ones(1)
+    result = fastgemm.scaled_grouped_mm(a, b, one, one, ends((2, 3)), out_dtype=F32)
+    same = fastgemm.scaled_grouped_mm(
+        a, b, one.reshape(1, 1, 1), one.reshape(1, 1), ends((2, 3)), out_dtype=F32
+    )
+    assert torch.equal(result, same)
+
+
+def test_kernels_are_known_where_nothing_runs():
+    a, w = (torch.empty(8, 256, device="meta", dtype=E4M3) for _ in range(2))
+    one, ends_ = torch.ones(1, device="meta"), torch.empty(1, device="meta", dtype=torch.int32)
+    assert fastgemm.scaled_mm(a, w.mT, one, one, kernel="scaled_skinny").shape == (8, 8)
+    assert fastgemm.scaled_grouped_mm(a, w.mT[None], one, one, ends_, kernel=KERNEL).shape == (8, 8)
+    with pytest.raises(RuntimeError, match="cannot run"):
+        fastgemm.scaled_mm(a, w.mT, one, one, kernel=KERNEL)
+
+
 def test_compile_and_opcheck():
     a, scale_a = random_codes(12, 40), random_scales(12, 40, "row")
     w, scale_w = experts(3, 8, 40, "row")
@@ -217,6 +246,7 @@ WRONG = [
     ({"offs": torch.tensor([1, 4])}, ValueError, "offs has shape .* torch.int64, expected torch.int32"),
     ({"offs": ends((1, 2, 3))}, ValueError, r"offs has shape \(3,\)"),
     ({"offs": ends((3, 2))}, ValueError, r"not exceed 4; offs\[1\] is 5 after 3"),
+    ({"offs": torch.tensor(4, dtype=torch.int32)}, ValueError, r"offs has shape \(\), expected 1 dimension"),
     ({"offs": [1, 4]}, TypeError, "offs must be a torch.Tensor, got list"),
     ({"scale_a": torch.ones(1, 1), "recipe_a": "128x128"}, ValueError, "scales of a belong to single rows"),
     ({"scale_b": torch.ones(2, 6, 1)}, ValueError, "scale_b has shape"),

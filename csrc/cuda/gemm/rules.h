@@ -99,6 +99,7 @@ inline const char* beyond_grouped_wgmma(const GemmProblem& p) {
 
 inline const char* beyond_grouped_bf16x6(const GemmProblem& p) {
   if (p.gated) return "it does not multiply a gate by a value";
+  if (p.m > (int64_t{1} << 30) / 3) return "three planes of a have more than 2^30 rows";
   return p.alpha != 1.0 ? "alpha is not 1" : beyond_grouped_wgmma(p);
 }
 

@@ -60,10 +60,11 @@ std::optional<std::string> refusal_of_groups(const Product& op, Arguments argume
   for (const at::Tensor* const t : {&a, &b}) {
     if (t->scalar_type() != at::kFloat8_e4m3fn) return "groups of dtype " + name_of(t->scalar_type());
     const int64_t k = t == &a ? 1 : -2, line = t == &a ? 0 : -1;
-    if (t->stride(k) != 1 || t->stride(line) % kUnit != 0 || t->stride(line) < t->size(k) ||
-        reinterpret_cast<uintptr_t>(t->const_data_ptr()) % kUnit != 0)
+    if (t->size(k) % kUnit != 0 || t->stride(k) != 1 || t->stride(line) % kUnit != 0 ||
+        t->stride(line) < t->size(k) || reinterpret_cast<uintptr_t>(t->const_data_ptr()) % kUnit != 0)
       return "codes that do not lie along K, aligned to 16 bytes";
   }
+  if (b.size(-1) % kUnit != 0) return "sizes that are no multiples of 16";
   if (!scales.of_a.is_contiguous() || !scales.of_b.is_contiguous()) return "scales of other strides";
   if (type_of_groups(op, arguments) != at::kBFloat16) return "another out_dtype of groups";
   return std::nullopt;

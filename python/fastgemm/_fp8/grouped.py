@@ -13,7 +13,7 @@ from .._ops.dispatch import choice_of, ops, overridden
 from .._ops.grouped import GROUPED
 from ..table import invariant_choice
 from .product import WIDE, check_codes, refuse_gradient, scaled_mm
-from .recipes import Recipe, scales_of
+from .recipes import Recipe, recipe_named, scales_of
 
 NAME = "scaled_grouped_mm"
 
@@ -90,6 +90,8 @@ def scaled_grouped_mm(
     check_codes(NAME, a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     if offs is not None and not isinstance(offs, Tensor):
         raise TypeError(f"fastgemm.{NAME}: offs must be a torch.Tensor, got {type(offs).__name__}")
+    if offs is not None and offs.dim() != 1:
+        raise ValueError(f"fastgemm.{NAME}: offs has shape {tuple(offs.shape)}, expected 1 dimension")
     refuse_gradient(NAME, *tensors)
     if out_dtype not in WIDE:
         raise ValueError(f"fastgemm.{NAME}: out_dtype must be {', '.join(map(str, WIDE))}, got {out_dtype}")
@@ -103,12 +105,16 @@ def scaled_grouped_mm(
             level, kernel = None, invariant_choice(level, kernel, None, f"fastgemm.{NAME}")
         options = choice_of(level, kernel)
         if a.dim() == b.dim():
+            for name, recipe in (("recipe_a", recipe_a), ("recipe_b", recipe_b)):
+                if recipe is not None and recipe_named(name, recipe) not in ("row", "tensor"):
+                    raise ValueError(f"fastgemm: {name} of groups of K is 'row' or 'tensor', got {recipe!r}")
             return _groups_of_k(a, b, scale_a, scale_b, offs, options).to(out_dtype)
         options["out_dtype"] = out_dtype
         if a.dim() == 2:
             return _groups_of_rows(a, b, scale_a, scale_b, offs, (recipe_a, recipe_b), options)
-        turned = b.mT, a.mT, scale_b.mT, scale_a.mT
-        return _groups_of_rows(*turned, offs, (recipe_b, recipe_a), options).mT.contiguous()
+        of_b, of_a = (x.mT if x.dim() > 1 else x for x in (scale_b, scale_a))
+        turned = _groups_of_rows(b.mT, a.mT, of_b, of_a, offs, (recipe_b, recipe_a), options)
+        return turned.mT.contiguous()
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, NAME)
         raise
@@ -158,6 +164,9 @@ def _groups_of_k(
                 f"fastgemm: scale_{name} of groups of K is float32, one number or of shape {shape}; got "
                 f"{scale.dtype} of shape {tuple(scale.shape)}"
             )
+        if scale.device != a.device:
+            raise ValueError(f"fastgemm: scale_{name} is on {scale.device}, but a is on {a.device}")
+    scale_a, scale_b = (x.reshape(()) if x.numel() == 1 else x for x in (scale_a, scale_b))
     wide = a.to(torch.bfloat16), b.to(torch.bfloat16), offs, None
     sums = GROUPED.call(wide, {**options, "out_dtype": torch.float32})
     return sums.mul_(scale_a).mul_(scale_b)

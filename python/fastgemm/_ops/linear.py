@@ -100,7 +100,7 @@ def linear(
             ``torch.float8_e5m2``, see ``out_scale``; otherwise the usual one.
         out_scale: for an ``out_dtype`` of 8 bits: a positive float32 scalar, by which the result is divided before
             it is rounded; or ``"row"`` or ``"1x128"``, which returns codes and scales as :func:`quantize_fp8`
-            does. swiglu and the residual are then part of the pass that makes codes (docs/fp8.md). There is no
+            does. swiglu, with its residual, is then part of the pass that makes codes (docs/fp8.md). There is no
             gradient.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.

@@ -3,6 +3,8 @@ quantize_fp8.cpp."""
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 from torch import Tensor
 
@@ -101,7 +103,7 @@ def scaled_grouped_mm(
     out_dtype = out_dtype or torch.bfloat16
     _require(out_dtype in WIDE, lambda: f"out_dtype={out_dtype} is no type of the op's results")
     if level is not None or impl is not None:
-        _check_choice(a, (block_m, block_k_of_a), (block_n, block_k_of_b), out_dtype, level, impl)
+        _check_choice(a, (block_m, block_k_of_a), (block_n, block_k_of_b), out_dtype, level, impl, "m")
     return a.new_empty((a.shape[0], b.shape[-1]), dtype=out_dtype)
 
 
@@ -112,15 +114,18 @@ def _check_choice(
     out_dtype: torch.dtype,
     level: int | None,
     impl: str | None,
+    groups: str = "none",
 ) -> None:
-    """Whether there is such a row for any type that the product may have: this depends on strides, too."""
+    """Whether there is such a row for any type that the product may have: this depends on strides, too. A CPU
+    multiplies groups one after the other."""
     by_lines = all(lines <= 1 and along_k == 0 for lines, along_k in (of_a, of_b))
     narrow = torch.float16 if out_dtype == torch.float16 else torch.bfloat16
     errors = []
-    for dtype in (narrow, torch.float32) if by_lines else (torch.float32,):
-        for code in ("none", "e4m3"):
+    wide = (narrow, torch.float32) if by_lines else (torch.float32,)
+    for dtype, code in ((a.dtype, "none"), *product(wide, ("none", "e4m3"))):
+        for grouped in {groups, "none"} if a.device.type != "cuda" else {groups}:
             try:
-                return check_choice("gemm", a.device, dtype, level, impl, code=code)
+                return check_choice("gemm", a.device, dtype, level, impl, code=code, groups=grouped)
             except (RuntimeError, ValueError) as error:
                 errors.append(error)
     raise errors[0]

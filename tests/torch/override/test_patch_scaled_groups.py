@@ -63,8 +63,9 @@ def test_the_second_version():
     assert_near(result, *given)
 
 
-def test_what_torch_refuses():
-    a, b, scale_a, scale_b, ends = operands(n=264, k=300)
+@pytest.mark.parametrize(("n", "k"), [(264, 304), (272, 300)])
+def test_what_torch_refuses(n, k):
+    a, b, scale_a, scale_b, ends = operands(n=n, k=k)
     with pytest.raises((RuntimeError, ValueError)), fastgemm.patch():
         multiply(a, b, scale_a, scale_b, ends)
     with fastgemm.patch(extend=True) as routed:

@@ -7,8 +7,9 @@
 //     and added to float32 sums in registers (fp8/promoted.cuh). The sums err by less than those of fused
 //     multiply-adds in order;
 //   - a sum that is not finite is computed again from the operands, because the planes of an infinity are no
-//     numbers. The second kernel reads a flag for each 16 columns of a tile, and ends if none is set;
-//   - large weights are cut and multiplied some columns at a time, within a workspace of 2 GB.
+//     numbers. The second kernel reads a flag for each 16 columns of a tile, and ends if none is set. A warp
+//     computes one such sum at a time, so a result full of NaN takes much longer;
+//   - large weights are cut and multiplied some columns at a time: as many as have 2 GB of planes, or 256.
 //
 // Numbers below 2^-110 keep fewer bits, because their last plane is smaller than a bfloat16 number can be.
 #include "cuda/gemm/fp8/promoted.cuh"
