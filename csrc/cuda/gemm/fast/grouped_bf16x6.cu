@@ -7,12 +7,12 @@
 //     and added to float32 sums in registers (fp8/promoted.cuh). The sums err by less than those of fused
 //     multiply-adds in order;
 //   - a sum that is not finite is computed again from the operands, because the planes of an infinity are no
-//     numbers. The second kernel reads a flag for each 16 columns of a tile, and ends if none is set. A warp
-//     computes one such sum at a time, so a result full of NaN takes much longer;
+//     numbers. The second kernel reads a flag for each 16 columns of a tile, and ends if none is set. A
+//     result full of NaN takes much longer;
 //   - large weights are cut and multiplied some columns at a time: as many as have 2 GB of planes, or 256.
 //
 // Numbers below 2^-110 keep fewer bits, because their last plane is smaller than a bfloat16 number can be.
-#include "cuda/gemm/fp8/promoted.cuh"
+#include "cuda/gemm/fp8/promoted_groups.cuh"
 #include "cuda/gemm/parts/planes/group_planes.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/rules.h"
@@ -33,68 +33,30 @@ struct PlanesShape : RoomShape<N, (M + N) * 128, GroupTiles, M> {
 };
 
 template <class S>
-__device__ __forceinline__ void multiply_tiles(typename S::Shared& shared, const Maps& maps,
-                                               const PlaneGroups<S, float>& schedule, uint32_t* flags,
-                                               int warp) {
-  using Source = PromotedSource<BFloat16, S::kM, S::kN, Scaling::sums, 128>;
-  const auto& g = schedule.g;
-  const auto place_of = [&](int tile) {
-    return place_of_box<true>(schedule.stored_at(tile), warp, 0, int(sizeof(float)));
-  };
-  const BoxStore store(shared.staging[warp], shared.boxes[warp],
-                       !S::kOnlyBoxes && g.rows.data ? nullptr : &maps.out);
-  HeldBoxes<Box<float, InOrder, true>, S::kSums, decltype(place_of), BoxStore, 0> boxes(store, place_of);
-  typename Source::template Consumer<S> consumer(shared, warp);
-  consume_promoted<S>(
-      consumer, WholeTiles<PlaneGroups<S, float>>{schedule}, [](const Part&) {},
-      [&](auto& sum, const Part& part) {
-        if (g.bias != nullptr) {
-          const GroupPlace at = schedule.within_group(part.tile);
-          add_bias<float>(sum, g, at.batch, at.row + 16 * warp_index() + fresh_lane() / 4, 0);
-        }
-        float any = 0;
-        FASTGEMM_UNROLL
-        for (int i = 0; i < S::kSums; ++i) any += sum[i] - sum[i];       // NaN unless all are finite
-        const int strip = part.tile * S::kConsumerWarps + warp_index();  // all lanes compute it
-        if (any != 0) flags[strip] = 1;
-        boxes.take(sum, part.tile, [](float x) { return x; });
-      });
-  wait_stores_read<0>();
-}
-
-template <class S>
 __global__ void __launch_bounds__(S::kThreads, 1)
     gemm_grouped_bf16x6_kernel(const __grid_constant__ Maps maps,
                                const __grid_constant__ GroupArguments<float> g, float* out, uint32_t* flags) {
 #if FASTGEMM_SM90A
   using Source = PromotedSource<BFloat16, S::kM, S::kN, Scaling::sums, 128>;
-  using Schedule = PlaneGroups<S, float>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  if (threadIdx.x == S::kConsumerThreads)
-    prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
-  shared->init();
-  launch_dependents();
-  grid_dependency_wait();
-  Schedule::plan_work(shared->tail, g);
-  __syncthreads();
-  const int warp = warp_index();
-  if (warp < S::kConsumerWarps) {
-    claim_registers<S::kConsumerRegisters>();
-    multiply_tiles<S>(*shared, maps, Schedule{{g, shared->tail}}, flags, warp);
-    clear_rest<float, S::kConsumerThreads>(out, g);
-    return;
-  }
-  release_registers<S::kProducerRegisters>();
-  if (warp == S::kConsumerWarps) {
-    const auto producer = [&] {
-      return GroupProducer<S::kStages, S::kStageBytes, typename Source::X, typename Source::Y>(
-          shared->stage[0], shared->ring, maps.x, maps.y);
-    };
-    return produce<true>(producer, maps, Schedule{{g, shared->tail}});
-  }
-  if (g.rows.data == nullptr) return;
-  if constexpr (!S::kOnlyBoxes)
-    store_boxes<float, true>(*shared, Schedule{{g, shared->tail}}, warp - S::kConsumerWarps - 1);
+  const auto multiply = [&]<class Out>(const auto& schedule, int warp) {
+    multiply_whole_tiles<Source, Out>(
+        *shared, maps, schedule, warp, [](const Part&) {},
+        [&](auto& sum, const Part& part) {
+          if (g.bias != nullptr) {
+            const GroupPlace at = schedule.within_group(part.tile);
+            add_bias<float>(sum, g, at.batch, at.row + 16 * warp_index() + fresh_lane() / 4, 0);
+          }
+          float any = 0;
+          FASTGEMM_UNROLL
+          for (int i = 0; i < S::kSums; ++i) any += sum[i] - sum[i];       // NaN unless all are finite
+          const int strip = part.tile * S::kConsumerWarps + warp_index();  // all lanes compute it
+          if (any != 0) flags[strip] = 1;
+        });
+  };
+  const auto schedule = [&] { return PlaneGroups<S, float>{{g, shared->tail}}; };
+  const auto with_result = [](auto&& body) { body.template operator()<float>(); };
+  run_groups<S, Source>(*shared, maps, g, out, schedule, with_result, multiply);
 #endif
 }
 
@@ -106,25 +68,31 @@ struct RepairArguments {
   int k;
 };
 
-// One element of C: row `row` of all, column `column` of a group. All lanes of the warp call it.
-__device__ __forceinline__ float exact_sum(const RepairArguments& g, int group, int row, int column) {
+// One element of C, without bias: row `row` of all, column `column` of a group. The k at first, first + step,
+// ...
+__device__ __forceinline__ float sum_again(const RepairArguments& g, int group, int row, int column,
+                                           int first, int step) {
   const float* const a = static_cast<const float*>(g.a.data) + row * g.a.row_stride;
   const float* const b =
       static_cast<const float*>(g.b.data) + group * g.b.batch_stride + column * g.b.col_stride;
   float sum = 0;
-  for (int k = fresh_lane(); k < g.k; k += 32) sum = fmaf(a[k * g.a.col_stride], b[k * g.b.row_stride], sum);
-  FASTGEMM_UNROLL
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  for (int k = first; k < g.k; k += step) sum = fmaf(a[k * g.a.col_stride], b[k * g.b.row_stride], sum);
+  return sum;
+}
+__device__ __forceinline__ void store_again(const RepairArguments& g, int group, int row, int column,
+                                            float sum) {
   const auto& of = g.groups;
   if (of.bias != nullptr)
     sum += static_cast<const float*>(of.bias)[group * of.bias_group_stride + column * of.bias_stride];
-  return sum;
+  g.out[row * of.rows.row_stride + column] = sum;
 }
 
-// Computes again what is not finite, in the strips of 16 columns of C that have a flag.
+// Computes again what is not finite, in the strips of 16 columns of C that have a flag. Of 32 numbers, a few
+// are computed one after another, each by all lanes, and many at once, one by each lane.
 template <class S>
 __global__ void __launch_bounds__(256) repair_groups_kernel(const __grid_constant__ RepairArguments g) {
   constexpr unsigned kAll = 0xffffffffu;
+  constexpr int kFew = 4;
   FASTGEMM_SHARED GroupTiles tiles;
   using Schedule = RowGroups<S, float>;
   Schedule::plan_work(tiles, g.groups);
@@ -141,10 +109,20 @@ __global__ void __launch_bounds__(256) repair_groups_kernel(const __grid_constan
       const int i = first + lane, column = column0 + i % 16;
       const float* const at_c = g.out + (row0 + i / 16) * g.groups.rows.row_stride + column;
       const bool is_wrong = i < rows * 16 && column < g.groups.rows.n && !(*at_c - *at_c == 0);
-      for (unsigned left = __ballot_sync(kAll, is_wrong); left != 0; left &= left - 1) {
-        const int j = first + __ffs(int(left)) - 1, row = row0 + j / 16;
-        const float sum = exact_sum(g, at.batch, row, column0 + j % 16);
-        if (lane == 0) g.out[row * g.groups.rows.row_stride + column0 + j % 16] = sum;
+      const unsigned wrong = __ballot_sync(kAll, is_wrong);
+      if (__popc(wrong) > kFew) {
+        if (is_wrong) {
+          const int row = row0 + i / 16;
+          store_again(g, at.batch, row, column, sum_again(g, at.batch, row, column, 0, 1));
+        }
+      } else {
+        for (unsigned left = wrong; left != 0; left &= left - 1) {
+          const int j = first + __ffs(int(left)) - 1, row = row0 + j / 16, its_column = column0 + j % 16;
+          float sum = sum_again(g, at.batch, row, its_column, lane, 32);
+          FASTGEMM_UNROLL
+          for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAll, sum, step);
+          if (lane == 0) store_again(g, at.batch, row, its_column, sum);
+        }
       }
       __syncwarp();
     }

@@ -8,8 +8,8 @@
 //
 // A row of C is summed in the same order whatever the other rows are, and no tile is shared by blocks. Rows
 // of C beyond the last group are set to zero.
+#include "cuda/gemm/fp8/promoted_groups.cuh"
 #include "cuda/gemm/fp8/scaled_shape.cuh"
-#include "cuda/gemm/parts/schedules/groups.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
@@ -34,32 +34,6 @@ struct GroupLineScales {
   }
 };
 
-template <class S, class Source, class Out>
-__device__ __forceinline__ void multiply_tiles(typename S::Shared& shared, const Maps& maps,
-                                               const RowGroups<S, Out16>& schedule,
-                                               const GroupLineScales& scales, int warp) {
-  const auto place_of = [&](int tile) {
-    return place_of_box<true>(schedule.stored_at(tile), warp, 0, int(sizeof(Out)));
-  };
-  const BoxStore store(shared.staging[warp], shared.boxes[warp],
-                       !S::kOnlyBoxes && schedule.g.rows.data ? nullptr : &maps.out);
-  HeldBoxes<Box<Out, InOrder, true>, S::kSums, decltype(place_of), BoxStore, 0> boxes(store, place_of);
-  typename Source::template Consumer<S> consumer(shared, warp);
-  LineScalesCopy<S::kN> copy(shared.tail.scales);
-  consume_promoted<S>(
-      consumer, WholeTiles<RowGroups<S, Out16>>{schedule},
-      [&](const Part& part) {
-        const GroupPlace at = schedule.within_group(part.tile);
-        copy.begin(scales.columns_of(at.batch), scales.rows, at.row + 64 * (warp_index() / 4),
-                   schedule.g.range(at.batch).begin + at.column);
-      },
-      [&](auto& sum, const Part& part) {
-        copy.template multiply<true>(sum);
-        boxes.take(sum, part.tile, [](float x) { return x; });
-      });
-  wait_stores_read<0>();
-}
-
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, 1)
     gemm_grouped_scaled_wgmma_kernel(const __grid_constant__ Maps maps,
@@ -67,41 +41,24 @@ __global__ void __launch_bounds__(S::kThreads, 1)
                                      const __grid_constant__ GroupLineScales scales, void* out) {
 #if FASTGEMM_SM90A
   using Source = PromotedSource<Plain, S::kM, S::kN, Scaling::sums, 128>;
-  using Schedule = RowGroups<S, Out16>;
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
-  if (threadIdx.x == S::kConsumerThreads)
-    prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
-  shared->init();
-  launch_dependents();
-  grid_dependency_wait();
-  Schedule::plan_work(shared->tail, g);
-  __syncthreads();
-  const int warp = warp_index();
   const auto with_result = [&](auto&& body) {
     if (g.out_bytes == 4) return body.template operator()<float>();
     body.template operator()<Out16>();
   };
-  if (warp < S::kConsumerWarps) {
-    claim_registers<S::kConsumerRegisters>();
-    with_result([&]<class Out>() {
-      multiply_tiles<S, Source, Out>(*shared, maps, Schedule{g, shared->tail}, scales, warp);
-      clear_rest<Out, S::kConsumerThreads>(out, g);
-    });
-    return;
-  }
-  release_registers<S::kProducerRegisters>();
-  if (warp == S::kConsumerWarps) {
-    const auto producer = [&] {
-      return GroupProducer<S::kStages, S::kStageBytes, typename Source::X, typename Source::Y>(
-          shared->stage[0], shared->ring, maps.x, maps.y);
-    };
-    return produce<true>(producer, maps, Schedule{g, shared->tail});
-  }
-  if (g.rows.data == nullptr) return;
-  if constexpr (!S::kOnlyBoxes)
-    with_result([&]<class Out>() {
-      store_boxes<Out, true>(*shared, Schedule{g, shared->tail}, warp - S::kConsumerWarps - 1);
-    });
+  const auto multiply = [&]<class Out>(const auto& schedule, int warp) {
+    LineScalesCopy<S::kN> copy(shared->tail.scales);
+    multiply_whole_tiles<Source, Out>(
+        *shared, maps, schedule, warp,
+        [&](const Part& part) {
+          const GroupPlace at = schedule.within_group(part.tile);
+          copy.begin(scales.columns_of(at.batch), scales.rows, at.row + 64 * (warp_index() / 4),
+                     schedule.g.range(at.batch).begin + at.column);
+        },
+        [&](auto& sum, const Part&) { copy.template multiply<true>(sum); });
+  };
+  const auto schedule = [&] { return RowGroups<S, Out16>{g, shared->tail}; };
+  run_groups<S, Source>(*shared, maps, g, out, schedule, with_result, multiply);
 #endif
 }
 
