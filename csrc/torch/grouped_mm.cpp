@@ -281,9 +281,7 @@ AtenTensorHandle multiply_groups(GroupedCall call, const std::optional<int32_t>&
   const Tensor out = new_result(call, result, alignment);
   call.out = viewed(out);
   compute(call);
-  AtenTensorHandle returned;
-  check(aoti_torch_new_tensor_handle(out.get(), &returned), "new_tensor_handle");
-  return returned;
+  return new_handle(out.get());
 }
 
 void grouped_mm(StableIValue* stack, uint64_t, uint64_t) {

@@ -19,6 +19,13 @@ struct TensorRef {
   explicit operator bool() const { return tensor != nullptr; }
 };
 inline TensorRef viewed(const Tensor& t) { return {t.get(), View(t)}; }
+// Another handle of a tensor, which the caller owns.
+inline AtenTensorHandle new_handle(AtenTensorHandle of) {
+  AtenTensorHandle made;
+  check(aoti_torch_new_tensor_handle(of, &made), "new_tensor_handle");
+  return made;
+}
+inline Tensor shared(const TensorRef& t) { return Tensor(new_handle(t.tensor)); }
 
 struct OutOfMemory : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -24,12 +24,6 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-AtenTensorHandle new_handle(AtenTensorHandle of) {
-  AtenTensorHandle made;
-  check(aoti_torch_new_tensor_handle(of, &made), "new_tensor_handle");
-  return made;
-}
-
 // In the order of the schema in library.cpp; braces evaluate from left to right.
 struct Arguments {
   Tensor a, b, scale_a, scale_b, offs;
@@ -155,9 +149,8 @@ AtenTensorHandle multiply_scaled_groups(const ScaledGroupsCall& given) {
   std::optional<Tensor> offs;
   if (call.offs.view.size(1) > 1 && call.offs.view.stride(1) != 1)
     offs = contiguous_matrices(call.offs.tensor, call.offs.view), call.offs = viewed(*offs);
-  const auto tensor = [](const TensorRef& t) { return Tensor(new_handle(t.tensor)); };
-  const Fp8Operand a("a", tensor(call.a), tensor(call.scale_a), call.blocks_a);
-  const Fp8Operand b("b", tensor(call.b), tensor(call.scale_b), call.blocks_b);
+  const Fp8Operand a("a", shared(call.a), shared(call.scale_a), call.blocks_a);
+  const Fp8Operand b("b", shared(call.b), shared(call.scale_b), call.blocks_b);
   const Tensor out = [&] {
     if (is_on_cpu(call.a.view)) return multiply_on_cpu(call);
     if (std::optional<Tensor> made = multiply_codes(call, a, b)) return std::move(*made);

@@ -29,14 +29,6 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-AtenTensorHandle new_handle(AtenTensorHandle of) {
-  AtenTensorHandle made;
-  check(aoti_torch_new_tensor_handle(of, &made), "new_tensor_handle");
-  return made;
-}
-
-Tensor shared(const TensorRef& t) { return Tensor(new_handle(t.tensor)); }
-
 struct Arguments {
   Tensor a, b, scale_a, scale_b;
   std::optional<Tensor> bias, residual;
