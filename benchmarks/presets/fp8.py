@@ -3,7 +3,9 @@
 "fastgemm" is ``level=None``. "fast" is torch with ``use_fast_accum``. NN, TN and TT are fastgemm's layouts of
 the product that "fastgemm" and torch compute as NT. Errors are norms over some rows, relative to the float64
 product of the quantized operands; results are bfloat16, or float32 where the group is "errors". "quantize" rounds
-a bfloat16 matrix, and is compared with "copy", a copy that moves as many bytes.
+a bfloat16 matrix, and is compared with "copy", a copy that moves as many bytes. "swiglu" is a layer of bfloat16
+weights whose result has 8 bits: "fastgemm" is one call, "separate" the product, torch's silu and product, and
+``quantize_fp8``.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ TENSOR, ROW, BLOCKS, FINE, MX = (
     ("1x32", "1x32"),
 )
 PRODUCT, LAYOUTS, ERRORS, QUANTIZE = "product", "layouts", "errors", "quantize"
+SWIGLU = "swiglu"
 LAYERS = (8192, 8192), (4096, 14336), (28672, 4096)  # (N, K)
 CHECKED = 64  # rows whose error is computed
 ALLOWED = {"bfloat16": 2e-3, "float32": 1.5e-4}  # the first is the rounding of the result
@@ -48,6 +51,7 @@ PROBLEMS = {  # what, recipes, (M, N, K)
         ),
         *((ERRORS, r, (256, 384, k)) for r in (TENSOR, ROW, BLOCKS, FINE, MX) for k in (1024, 8192, 65536)),
         *((QUANTIZE, (r, r), (8192, 1, 8192)) for r in RECIPES),
+        *((SWIGLU, (r, r), (m, 14336, 4096)) for r in ("row", "1x128") for m in (64, 512, 4096)),
     ],
     "cpu": [
         *((PRODUCT, r, (s, s, s)) for s in (1024, 2048) for r in (TENSOR, ROW, BLOCKS)),
@@ -114,10 +118,38 @@ def quantizing(recipe: str, m: int, k: int, device: str) -> Contest:
     return Contest(calls, (m, k), "bfloat16", baseline="copy", operations=0, about=about)
 
 
+def activating(recipe: str, m: int, n: int, k: int, device: str) -> Contest:
+    x = torch.randn(m, k, device=device, dtype=torch.bfloat16)
+    w = torch.randn(2 * n, k, device=device, dtype=torch.bfloat16) / k**0.5
+    code: Any = {"activation": "swiglu", "out_dtype": torch.float8_e4m3fn, "out_scale": recipe}
+
+    def separate() -> Tensor:
+        gate, up = fastgemm.linear(x, w).chunk(2, -1)
+        return fastgemm.quantize_fp8(functional.silu(gate) * up, recipe)[0]
+
+    calls = {
+        "separate": separate,
+        "fastgemm": lambda: fastgemm.linear(x, w, **code)[0],
+        "product": lambda: fastgemm.linear(x, w),
+    }
+    expected = separate().float()
+
+    def check(way: str, result: Tensor) -> dict[str, Any]:
+        if way == "product":
+            return {}
+        other = float((result.float() - expected).norm() / expected.norm())
+        return {} if other < 0.02 else {"right": False, "message": f"codes differ by {other:.2e}"}
+
+    about = {"group": f"{SWIGLU}, {recipe}", "layout": "NT"}
+    return Contest(calls, (m, 2 * n, k), "bfloat16", baseline="separate", check=check, about=about)
+
+
 def contest(device: str, what: str, recipes: tuple[str, str], shape: tuple[int, int, int]) -> Contest:
     m, n, k = shape
     if what == QUANTIZE:
         return quantizing(recipes[0], m, k, device)
+    if what == SWIGLU:
+        return activating(recipes[0], m, n, k, device)
     (a, scale_a), (w, scale_w) = operand(m, k, recipes[0], device), operand(n, k, recipes[1], device)
     dtype = "float32" if what == ERRORS else "bfloat16"
     type_ = getattr(torch, dtype)

@@ -29,6 +29,17 @@ def test_layouts_and_quantizing():
     assert {row.choice for row in rows} == {"copy", "fastgemm"}
 
 
+def test_results_of_8_bits(monkeypatch):
+    problem = fp8.SWIGLU, ("row", "row"), (8, 128, 64)
+    rows = fp8.contest("cpu", *problem).run(1e-4, CpuTimer())
+    assert {row.choice for row in rows} == {"separate", "fastgemm", "product"}
+    assert all(row.right and row.seconds for row in rows)
+    real = fastgemm.linear
+    monkeypatch.setattr(fastgemm, "linear", lambda x, w, **code: real(x, w.flip(0) if code else w, **code))
+    rows = fp8.contest("cpu", *problem).run(1e-4, CpuTimer())
+    assert [row.choice for row in rows if not row.right] == ["fastgemm"]
+
+
 @pytest.mark.parametrize("recipes", RECIPES, ids="-".join)
 def test_a_wrong_product_is_found(recipes, monkeypatch):
     real = fastgemm.scaled_mm

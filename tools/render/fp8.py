@@ -7,7 +7,7 @@ from fastgemm.bench.formatting import ratio
 from .products import microseconds
 from .spec import PLACE, Block, Column, Line, Rows, Table, beside, look_up
 
-ERRORS, QUANTIZE = "errors", "quantize"
+ERRORS, QUANTIZE, SWIGLU = "errors", "quantize", "swiglu"
 WAYS = ("NN", "TN", "TT")
 
 
@@ -66,4 +66,17 @@ QUANTIZED = Table(
     words=2,
     title="Quantizing a bfloat16 matrix:",
 )
-BLOCKS = {"fp8": Block("fp8", PRODUCTS, LAYOUTS, NORMS, QUANTIZED, PLACE)}
+CODES = Table(
+    [
+        RECIPE,
+        SHAPE,
+        Column("the product alone", ("product", "seconds", "median"), microseconds),
+        Column("product, silu, times up, `quantize_fp8`", ("separate", "seconds", "median"), microseconds),
+        Column("`linear` with swiglu and codes", ("fastgemm", "seconds", "median"), microseconds),
+        Column("times as fast", ("fastgemm", "speedup", "median"), ratio),
+    ],
+    _lines(SWIGLU),
+    words=2,
+    title="A bfloat16 layer whose result has 8 bits:",
+)
+BLOCKS = {"fp8": Block("fp8", PRODUCTS, LAYOUTS, NORMS, QUANTIZED, CODES, PLACE)}
