@@ -24,6 +24,10 @@ inline constexpr GroupedBySet kAnyGroups = groups_by(GroupedBy::m) | groups_by(G
 struct Groups {
   GroupedBy by = GroupedBy::none;
   const int32_t* ends = nullptr;  // [batch]: where each group ends; the next group begins there
+  // If given, a's rows are gathered: row i of the product is row rows[i] of a, which has rows_of_a rows. Only
+  // for groups of m; kernels take it if they have Kernel::gathers. A number of no row gives any result.
+  const int32_t* rows = nullptr;
+  int64_t rows_of_a = 0;
 
   bool are_given() const { return by != GroupedBy::none; }
 };

@@ -5,6 +5,7 @@
 #include "core/dequantize.h"
 #include "core/doubled_rows.h"
 #include "core/epilogue_pass.h"
+#include "core/experts.h"
 #include "core/fp8.h"
 #include "core/mirror.h"
 #include "core/table.h"
@@ -18,6 +19,9 @@ struct Passes {
   void (*dequantize)(const Dequantize&, Context&) = nullptr;    // before rows that take no packed weights
   void (*widen_fp8)(const WidenFp8&, Context&) = nullptr;       // before products of 8-bit floating point
   void (*quantize_fp8)(const QuantizeFp8&, Context&) = nullptr;
+  void (*route_tokens)(const RouteTokens&, Context&) = nullptr;  // around products of experts
+  void (*combine_rows)(const CombineRows&, Context&) = nullptr;
+  void (*combine_gradients)(const CombineGradients&, Context&) = nullptr;
 };
 const Passes& passes_of(Device);
 

@@ -75,7 +75,7 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
 
 // Whether a row takes this kind of operands: matrices, packed weights or groups.
 bool takes(const Kernel& k, const GemmProblem& p) {
-  return k.takes(p.packed) && k.takes(p.groups) && (k.gates || !p.gated);
+  return k.takes(p.packed) && k.takes(p.groups) && (k.gates || !p.gated) && (k.gathers || !p.groups.rows);
 }
 template <class Problem>
 bool takes(const Kernel&, const Problem&) {

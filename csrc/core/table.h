@@ -75,6 +75,7 @@ struct Kernel {
   GroupedBySet groups = kNoGroups;
   // Whether the kernel computes products of a gate and a value (GemmProblem::gated).
   bool gates = false;
+  bool gathers = false;  // takes Groups::rows
   bool takes(const PackedWeight& b) const { return codes & fastgemm::codes(b.code); }
   bool takes(const Groups& g) const { return groups & groups_by(g.by); }
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }

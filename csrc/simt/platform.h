@@ -95,6 +95,20 @@ inline uint32_t __ballot_sync(uint32_t mask, int predicate) {
   });
   return lane.ballot;
 }
+template <class T>
+uint32_t __match_any_sync(uint32_t mask, T value) {
+  struct Lane {
+    T value;
+    uint32_t same;
+  } lane{value, 0};
+  fastgemm::simt::runtime::warp_exchange(mask, &lane, [](void* const(&lanes)[32]) {
+    for (void* to : lanes)
+      for (int i = 0; to && i < 32; ++i)
+        if (lanes[i] && static_cast<Lane*>(lanes[i])->value == static_cast<Lane*>(to)->value)
+          static_cast<Lane*>(to)->same |= 1u << i;
+  });
+  return lane.same;
+}
 inline int __any_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(uint32_t mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 inline int __popc(uint32_t x) { return std::popcount(x); }

@@ -21,9 +21,10 @@ void add(const char* name, const ConstMatrix& x, DType type, int64_t batch, int6
   const int64_t last = (batch - 1) * x.batch_stride + (rows - 1) * x.row_stride + (cols - 1) * x.col_stride;
   memory::add_global(x.data, size_t((last + 1) * element_size(type)), name, writable, initialized);
 }
-void add_result(const Matrix& x, DType type, int64_t batch, int64_t rows, int64_t cols) {
+void add_result(const Matrix& x, DType type, int64_t batch, int64_t rows, int64_t cols,
+                const char* name = "out") {
   const ConstMatrix out{x.data, x.row_stride, x.col_stride, x.batch_stride};
-  add("out", out, type, batch, rows, cols, true, false);
+  add(name, out, type, batch, rows, cols, true, false);
 }
 
 void add_bias(const Epilogue& e, DType type, int64_t rows, int64_t cols) {
@@ -52,7 +53,8 @@ void add_buffers(const GemmProblem& p) {
   const int64_t columns_of_b = p.gated ? 2 * p.n : p.n;
   const bool rows_grouped = p.groups.by == GroupedBy::m;  // a and out are one matrix, whatever the batch
   const int64_t matrices = rows_grouped ? 1 : p.batch;
-  add("a", p.a, p.type, matrices, p.m, p.k);
+  add("a", p.a, p.type, matrices, p.groups.rows ? p.groups.rows_of_a : p.m, p.k);
+  add_bytes("rows", p.groups.rows, p.groups.rows ? p.m * int64_t(sizeof(int32_t)) : 0);
   if (p.packed.is_given())
     add_weight(p.packed, p.b.data, p.n, p.k);
   else
@@ -115,6 +117,35 @@ void add_buffers(const QuantizeFp8& g) {
   add("scales", {g.scales, g.scale_cols(), 1, 0}, g.scale == ScaleType::f32 ? DType::bits32 : DType::bits8, 1,
       g.scale_rows(), g.scale_cols(), !g.scale_is_given, g.scale_is_given);
   add_result({g.codes, g.cols, 1, 0}, DType::bits8, 1, g.rows, g.cols);
+}
+
+void add_result(const char* name, int32_t* data, int64_t count) {
+  add_result({data, count, 1, 0}, DType::bits32, 1, 1, count, name);
+}
+void add_buffers(const RouteTokens& g) {
+  add("ids", {g.ids, g.token_stride, g.chosen_stride, 0}, g.wide ? DType::i64 : DType::i32, 1, g.tokens,
+      g.chosen);
+  add_result("order", g.order, g.pairs()), add_result("rows", g.rows, g.pairs());
+  add_result("places", g.places, g.pairs()), add_result("ends", g.ends, g.experts);
+}
+
+// All but the result, which may be missing.
+void add_operands(const CombineRows& g) {
+  const int64_t pairs = g.tokens * g.chosen;
+  add("y", {g.y, g.row_stride, 1, 0}, g.type, 1, pairs, g.columns);
+  add_bytes("places", g.places, pairs * int64_t(sizeof(int32_t)));
+  add_bytes("weights", g.weights.data, pairs * element_size(g.weights.type));
+}
+void add_buffers(const CombineRows& g) {
+  add_operands(g);
+  add_result({g.out, g.columns, 1, 0}, g.type, 1, g.tokens, g.columns);
+}
+void add_buffers(const CombineGradients& g) {
+  const CombineRows& f = g.forward;
+  add_operands(f);
+  add("grad", {g.grad, g.grad_stride, 1, 0}, f.type, 1, f.tokens, f.columns);
+  add_result({f.out, f.columns, 1, 0}, f.type, 1, f.tokens * f.chosen, f.columns);
+  add_result({g.of_weights.data, f.chosen, 1, 0}, g.of_weights.type, 1, f.tokens, f.chosen, "of_weights");
 }
 
 // Memory that a launcher allocates is uninitialized global memory.
@@ -213,9 +244,17 @@ Passes passes() {
   name_of_row<&double_rows> = "doubled_rows", name_of_row<&mirror> = "mirror";
   name_of_row<&run_epilogue_pass> = "finish", name_of_row<&run_dequantize> = "dequantize";
   name_of_row<&run_widen_fp8> = "widen_fp8", name_of_row<&run_quantize_fp8> = "quantize_fp8";
-  return {simulate<&double_rows, DoubledRows>,        simulate<&mirror, Mirror>,
-          simulate<&run_epilogue_pass, EpiloguePass>, simulate<&run_dequantize, Dequantize>,
-          simulate<&run_widen_fp8, WidenFp8>,         simulate<&run_quantize_fp8, QuantizeFp8>};
+  name_of_row<&route_tokens> = "route_tokens", name_of_row<&combine_rows> = "combine_rows";
+  name_of_row<&combine_gradients> = "combine_gradients";
+  return {simulate<&double_rows, DoubledRows>,
+          simulate<&mirror, Mirror>,
+          simulate<&run_epilogue_pass, EpiloguePass>,
+          simulate<&run_dequantize, Dequantize>,
+          simulate<&run_widen_fp8, WidenFp8>,
+          simulate<&run_quantize_fp8, QuantizeFp8>,
+          simulate<&route_tokens, RouteTokens>,
+          simulate<&combine_rows, CombineRows>,
+          simulate<&combine_gradients, CombineGradients>};
 }
 
 }  // namespace fastgemm::simt

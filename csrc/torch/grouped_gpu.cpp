@@ -28,11 +28,14 @@ GemmProblem problem_of(const GroupedCall& call, const View& bias) {
   GemmProblem p;
   p.type = call.type, p.out_type = arithmetic_type("out", call.out.view.dtype);
   p.precision = call.precision.value_or(Precision::ieee);
-  p.batch = call.groups, p.m = a.size(2), p.k = a.size(1), p.n = b.size(1);
+  p.batch = call.groups, p.m = call.rows ? call.rows.view.size(1) : a.size(2), p.k = a.size(1),
+  p.n = b.size(1);
   if (call.gated) p.gated = true, p.n /= 2;
   p.a = matrices_of<ConstMatrix>(a), p.b = matrices_of<ConstMatrix>(b);
   p.out = matrices_of<Matrix>(call.out.view);
   p.groups = {call.by, static_cast<const int32_t*>(call.offs.view.data)};
+  if (call.rows)
+    p.groups.rows = static_cast<const int32_t*>(call.rows.view.data), p.groups.rows_of_a = a.size(2);
   if (!call.bias) return p;
   p.c = {bias.data, 0, bias.size(1) == 1 ? 1 : bias.stride(1), bias.dim == 2 ? bias.stride(2) : 0};
   p.beta = 1;
@@ -107,7 +110,8 @@ void multiply_groups_on_gpu(const GroupedCall& call) try {
   const bool rounds = activates && (type == kBFloat16 || type == kHalf);
   std::optional<Tensor> wide_bias;
   if (call.bias && rounds) wide_bias = contiguous_matrices(call.bias.tensor, call.bias.view, kFloat);
-  if (std::max({call.a.view.size(1), call.a.view.size(2), call.b.view.size(1)}) > int64_t{1} << 30)
+  if (std::max({call.a.view.size(1), call.a.view.size(2), call.b.view.size(1), call.out.view.size(2)}) >
+      int64_t{1} << 30)
     throw CannotRun("a product of groups has up to 2^30 rows, columns and values of k on a GPU");
   const GemmProblem p = problem_of(call, wide_bias ? View(*wide_bias) : call.bias.view);
   with_context(call.a.view, [&](OpContext& context, Device device, int threads) {

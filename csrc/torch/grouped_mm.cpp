@@ -182,9 +182,21 @@ void check_gates(const GroupedCall& call) {
     throw CannotRun("a product that applies swiglu has groups of rows, on a GPU");
 }
 
+void check_rows(const GroupedCall& call) {
+  if (!call.rows) return;
+  const View& rows = call.rows.view;
+  require_same_device("rows", rows, "a", call.a.view);
+  if (rows.dim != 1 || rows.dtype != kInt32 || (rows.size(1) > 1 && rows.stride(1) != 1))
+    bad_value("rows must be int32 and contiguous with 1 dimension, got " + dtype_text(rows.dtype) +
+              " of shape " + shape_text(rows.shape()));
+  if (call.by != GroupedBy::m || is_on_cpu(call.a.view))
+    throw CannotRun("rows are gathered by a kernel for groups of rows, on a GPU");
+}
+
 // The result, whose rows begin at multiples of `alignment` bytes.
 Tensor new_result(const GroupedCall& call, int32_t dtype, int64_t alignment) {
-  const int64_t m = call.a.view.size(2), n = call.b.view.size(1) / (call.gated ? 2 : 1);
+  const int64_t m = call.rows ? call.rows.view.size(1) : call.a.view.size(2);
+  const int64_t n = call.b.view.size(1) / (call.gated ? 2 : 1);
   const int64_t step = std::max<int64_t>(alignment / int64_t(aoti_torch_dtype_element_size(dtype)), 1);
   const int64_t pitch = (n + step - 1) / step * step;
   const bool one = call.by == GroupedBy::m || call.by == GroupedBy::n;
@@ -228,7 +240,7 @@ void compute(GroupedCall& call) {
 
 struct Arguments {
   Tensor a, b;
-  std::optional<Tensor> offs, bias;
+  std::optional<Tensor> offs, bias, rows;
   std::optional<std::string> activation;
   std::optional<int64_t> level;
   std::optional<std::string> kernel;
@@ -236,12 +248,13 @@ struct Arguments {
   std::optional<std::string> precision;
   std::optional<int32_t> out_dtype;
 
-  // In the order of the schema in library.cpp; braces evaluate from left to right.
-  explicit Arguments(StackReader s)
+  // In the order of the schemas in library.cpp; braces evaluate from left to right.
+  Arguments(StackReader s, bool gathers)
       : a(s.tensor()),
         b(s.tensor()),
         offs(s.optional_tensor()),
         bias(s.optional_tensor()),
+        rows(gathers ? std::optional(s.tensor()) : std::nullopt),
         activation(s.optional_string()),
         level(s.optional_integer()),
         kernel(s.optional_string()),
@@ -273,6 +286,7 @@ AtenTensorHandle multiply_groups(GroupedCall call, const std::optional<int32_t>&
   check_bias(call, result);
   check_activation(call);
   check_gates(call);
+  check_rows(call);
   std::optional<Tensor> bias, offs;
   if (call.bias && call.bias.view.dtype != result)
     bias = contiguous_matrices(call.bias.tensor, call.bias.view, result), call.bias = viewed(*bias);
@@ -284,11 +298,13 @@ AtenTensorHandle multiply_groups(GroupedCall call, const std::optional<int32_t>&
   return new_handle(out.get());
 }
 
-void grouped_mm(StableIValue* stack, uint64_t, uint64_t) {
-  const Arguments args{StackReader(stack)};
+namespace {
+
+void multiply_groups(StableIValue* stack, const Arguments& args) {
   GroupedCall call{.a = viewed(args.a), .b = viewed(args.b)};
   if (args.offs) call.offs = viewed(*args.offs);
   if (args.bias) call.bias = viewed(*args.bias);
+  if (args.rows) call.rows = viewed(*args.rows);
   call.gated = args.activation == "swiglu";
   if (!call.gated) call.activation = activation_of(args.activation);
   call.choice = choice_of(args.level, args.kernel);
@@ -299,6 +315,15 @@ void grouped_mm(StableIValue* stack, uint64_t, uint64_t) {
   }
   call.precision = precision_of(args.precision);
   stack[0] = torch::stable::detail::from(multiply_groups(call, args.out_dtype));
+}
+
+}  // namespace
+
+void grouped_mm(StableIValue* stack, uint64_t, uint64_t) {
+  multiply_groups(stack, {StackReader(stack), false});
+}
+void gathered_mm(StableIValue* stack, uint64_t, uint64_t) {
+  multiply_groups(stack, {StackReader(stack), true});
 }
 
 }  // namespace fastgemm::torch_ops

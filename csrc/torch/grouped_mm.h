@@ -14,6 +14,7 @@ struct GroupedCall {
   GroupedBy by = GroupedBy::none;
   int64_t groups = 0;
   Activation activation = Activation::none;
+  TensorRef rows;      // int32: row i of the product is row rows[i] of a; for groups of rows on a GPU
   bool gated = false;  // swiglu: b has the columns of a gate, then those of a value (GemmProblem::gated)
   Choice choice;
   std::optional<Precision> precision;

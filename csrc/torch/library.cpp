@@ -21,9 +21,10 @@
 #define DEQUANTIZE_ARGUMENTS                                                                        \
   "(Tensor codes, Tensor? scales, Tensor? zeros, Tensor? global_scale, *, int n, int k, str code, " \
   "str scale, str zero, bool units, int group_n, int group_k, ScalarType? dtype=None"
-#define GROUPED_ARGUMENTS                                                                                 \
-  "(Tensor a, Tensor b, Tensor? offs=None, Tensor? bias=None, *, str? activation=None, int? level=None, " \
-  "str? impl=None, bool invariant=False, str? precision=None, ScalarType? out_dtype=None"
+#define GROUPED_OPTIONS                                                                     \
+  ", *, str? activation=None, int? level=None, str? impl=None, bool invariant=False, str? " \
+  "precision=None, ScalarType? out_dtype=None"
+#define GROUPED_ARGUMENTS "(Tensor a, Tensor b, Tensor? offs=None, Tensor? bias=None" GROUPED_OPTIONS
 #define SCALED_ARGUMENTS                                                                               \
   "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, Tensor? residual=None, *, " \
   "int block_m, int block_k_of_a, int block_k_of_b, int block_n, str? activation=None, "               \
@@ -46,11 +47,19 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
   m.def("_dequantize" DEQUANTIZE_ARGUMENTS ") -> Tensor");
   m.def("grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
   m.def("_grouped_mm" GROUPED_ARGUMENTS ") -> Tensor");
+  m.def("_gathered_mm(Tensor a, Tensor b, Tensor? offs, Tensor? bias, Tensor rows" GROUPED_OPTIONS
+        ") -> Tensor");
   m.def("scaled_mm" SCALED_ARGUMENTS ") -> Tensor");
   m.def("scaled_grouped_mm" SCALED_GROUPED_ARGUMENTS ") -> Tensor");
   m.def(
       "quantize_fp8(Tensor x, Tensor? scale=None, *, int block_rows, int block_cols, ScalarType? dtype=None, "
       "bool e8m0=False, str? activation=None, Tensor? residual=None) -> (Tensor, Tensor)");
+  m.def("_route_tokens(Tensor ids, int experts) -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def("_combine_rows(Tensor y, Tensor places, Tensor? weights=None) -> Tensor");
+  m.def(
+      "_combine_gradients(Tensor grad, Tensor y, Tensor places, Tensor weights, bool of_rows, bool "
+      "of_weights) "
+      "-> (Tensor, Tensor)");
   m.def("transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("_transpose" TRANSPOSE_ARGUMENTS ") -> Tensor");
   m.def("transpose.out" TRANSPOSE_ARGUMENTS ", Tensor(a!) out) -> ()");
@@ -82,9 +91,13 @@ void implement(Library& m) {
   m.impl("_dequantize", &boxed<dequantize>);
   m.impl("grouped_mm", &boxed<grouped_mm>);
   m.impl("_grouped_mm", &boxed<grouped_mm>);
+  m.impl("_gathered_mm", &boxed<gathered_mm>);
   m.impl("scaled_mm", &boxed<scaled_mm>);
   m.impl("scaled_grouped_mm", &boxed<scaled_grouped_mm>);
   m.impl("quantize_fp8", &boxed<quantize_fp8>);
+  m.impl("_route_tokens", &boxed<route_tokens>);
+  m.impl("_combine_rows", &boxed<combine_rows>);
+  m.impl("_combine_gradients", &boxed<combine_gradients>);
   m.impl("transpose", &boxed<transpose>);
   m.impl("_transpose", &boxed<transpose>);
   m.impl("transpose.out", &boxed<transpose_out>);

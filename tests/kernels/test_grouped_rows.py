@@ -203,6 +203,52 @@ def test_gates(dtype, along_k):
         assert not result[rows:].any()
 
 
+@pytest.mark.parametrize("activation", [None, "swiglu", "relu"])
+@pytest.mark.parametrize("sizes", [(3, 0, 20), (200, 0, 70, 300)], ids=["narrow", "wide"])
+def test_gathered_rows(sizes, activation):
+    """Rows by index, some often and some never, of K that ends inside a stage; those of no row change no other."""
+    m, n, k = 50, 48, 200
+    a, b = random_tensor(m, k + 8, dtype=BF16)[:, :k], random_tensor(len(sizes), k, n, dtype=BF16)
+    rows = torch.randint(m - 1, (sum(sizes) + 5,), dtype=torch.int32)
+    a[-1] = math.nan
+    given = [x.to(DEVICE) for x in (a, b, ends(sizes), rows)]
+    for bias in (None, torch.randn(n, dtype=F32 if activation == "relu" else BF16).to(BF16)):
+        of_n = None if bias is None else bias.to(DEVICE)
+        with contextlib.nullcontext() if ON_GPU else fastgemm.simulate():
+            got = torch.ops.fastgemm._gathered_mm(*given[:3], of_n, given[3], activation=activation).cpu()
+        plain = torch.ops.fastgemm.grouped_mm
+        with contextlib.nullcontext() if ON_GPU else fastgemm.simulate():
+            wanted = plain(
+                given[0][given[3].long()],
+                *given[1:3],
+                bias=of_n,
+                activation=activation,
+                impl=(None if activation == "swiglu" else "grouped_wgmma"),
+            ).cpu()
+        assert torch.equal(got, wanted)
+    outside = rows.clone()
+    outside[::7], outside[1::7] = -5, m
+    with contextlib.nullcontext() if ON_GPU else fastgemm.simulate():
+        other = torch.ops.fastgemm._gathered_mm(
+            *given[:3], of_n, outside.to(DEVICE), activation=activation
+        ).cpu()
+    inside = (outside == rows).nonzero().flatten()
+    assert torch.equal(other[inside], got[inside])
+
+
+def test_rows_that_are_not_gathered():
+    """Odd rows are copied first."""
+    a, b = random_tensor(9, 33, dtype=BF16), random_tensor(2, 33, 40, dtype=BF16)
+    rows, sizes = torch.randint(9, (12,)), (5, 7)
+    given = [x.to(DEVICE) for x in (a, b, ends(sizes), rows)]
+    with contextlib.nullcontext() if ON_GPU else fastgemm.simulate():
+        with pytest.raises(RuntimeError, match="gathers rows of a in units of 16 bytes"):
+            torch.ops.fastgemm._gathered_mm(*given[:3], None, given[3].int(), impl="grouped_wgmma")
+        got = fastgemm.grouped_mm(*given[:3], rows=given[3]).cpu()
+    for i, part in enumerate(parts(sizes)):
+        assert_right(got[part], expected_gemm(a[rows][part], b[i]), f"group {i}")
+
+
 @pytest.mark.parametrize("kernel", ["small", "grouped_mma", "grouped_wgmma"])
 def test_shared_experts_and_wide_rests(kernel, new_memory_is_nan):
     """One matrix for all groups; more columns beyond the last end than a block has threads."""

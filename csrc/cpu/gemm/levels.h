@@ -4,18 +4,21 @@
 
 #include "core/context.h"
 #include "core/epilogue_pass.h"
+#include "core/experts.h"
 #include "core/fp8.h"
 #include "cpu/gemm/packed_block.h"
 
-#define FASTGEMM_CPU_GEMM_ENTRIES                                 \
-  void gemm_simd(const GemmProblem& p, Context& ctx);             \
-  void gemm_microkernel(const GemmProblem& p, Context& ctx);      \
-  void gemm_pipelined(const GemmProblem& p, Context& ctx);        \
-  void gemm_streamed_weights(const GemmProblem& p, Context& ctx); \
-  void epilogue_pass(const EpiloguePass& f, Context& ctx);        \
-  void dequantize_block(const PackedBlock& block);                \
-  void widen_fp8(const WidenFp8& g, Context& ctx);                \
-  void quantize_fp8(const QuantizeFp8& g, Context& ctx, uint32_t* largest);
+#define FASTGEMM_CPU_GEMM_ENTRIES                                           \
+  void gemm_simd(const GemmProblem& p, Context& ctx);                       \
+  void gemm_microkernel(const GemmProblem& p, Context& ctx);                \
+  void gemm_pipelined(const GemmProblem& p, Context& ctx);                  \
+  void gemm_streamed_weights(const GemmProblem& p, Context& ctx);           \
+  void epilogue_pass(const EpiloguePass& f, Context& ctx);                  \
+  void dequantize_block(const PackedBlock& block);                          \
+  void widen_fp8(const WidenFp8& g, Context& ctx);                          \
+  void quantize_fp8(const QuantizeFp8& g, Context& ctx, uint32_t* largest); \
+  void combine_rows(const CombineRows& g, Context& ctx);                    \
+  void combine_gradients(const CombineGradients& g, Context& ctx);
 
 namespace fastgemm {
 

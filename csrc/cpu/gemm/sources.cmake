@@ -9,6 +9,7 @@ set(FASTGEMM_CPU_GEMM_ISA
     csrc/cpu/gemm/level6_streamed_weights.cpp
     csrc/cpu/gemm/dequantize_block.cpp
     csrc/cpu/gemm/epilogue_pass.cpp
+    csrc/cpu/gemm/experts.cpp
     csrc/cpu/gemm/fp8.cpp
     csrc/cpu/gemm/small_routes.cpp)
 # All instruction sets round each product and each sum of a weight, as packed::weight_of() does in code without fma.
@@ -17,6 +18,7 @@ set_source_files_properties(csrc/cpu/gemm/dequantize_block.cpp DIRECTORY ${CMAKE
 set(FASTGEMM_CPU_GEMM_PLAIN
     csrc/cpu/gemm/dequantize.cpp
     csrc/cpu/gemm/doubled_rows.cpp
+    csrc/cpu/gemm/expert_passes.cpp
     csrc/cpu/gemm/fp8_passes.cpp
     csrc/cpu/gemm/mirror.cpp
     csrc/cpu/gemm/parallel.cpp

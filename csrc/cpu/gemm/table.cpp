@@ -145,7 +145,8 @@ void cpu::run_epilogue_pass(const EpiloguePass& given, Context& ctx) {
 
 const Passes& cpu_passes() {
   static constexpr Passes passes{cpu::double_rows,    cpu::mirror,        cpu::run_epilogue_pass,
-                                 cpu::run_dequantize, cpu::run_widen_fp8, cpu::run_quantize_fp8};
+                                 cpu::run_dequantize, cpu::run_widen_fp8, cpu::run_quantize_fp8,
+                                 cpu::route_tokens,   cpu::combine_rows,  cpu::combine_gradients};
   return passes;
 }
 

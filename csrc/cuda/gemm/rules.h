@@ -82,11 +82,23 @@ inline const char* beyond_packed_mma(const GemmProblem& p) {
 }
 
 // grouped_wgmma: its blocks keep the tiles of all groups in shared memory, and count them in 32 bits.
+// Whether rows of a (by cp.async) and of C (by the TMA) can be accessed in units of 16 bytes.
+inline bool gathers_in_units(const GemmProblem& p) {
+  const int64_t of_a = 16 / element_size(p.type), of_out = 16 / element_size(p.out_type);
+  const auto begins = [](const void* data, int64_t stride, int64_t unit) {
+    return stride % unit == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  };
+  return p.a.col_stride == 1 && begins(p.a.data, p.a.row_stride, of_a) &&
+         begins(p.out.data, p.out.row_stride, of_out) && p.a.row_stride <= INT32_MAX / 2;
+}
+
 inline const char* beyond_grouped_wgmma(const GemmProblem& p) {
   if (p.batch < 1 || p.batch > plans::kMostGroups) return "it takes 1 to 512 groups";
   if (p.out.col_stride != 1 && p.n != 1) return "it writes C row by row";
   if (p.k == 0) return "k is 0";
   if (p.gated && p.groups.by != GroupedBy::m) return "it multiplies gates in groups of rows alone";
+  if (p.groups.rows && !gathers_in_units(p))
+    return "it gathers rows of a in units of 16 bytes, and stores rows that begin at multiples of them";
   const bool is_row = p.c.row_stride == 0 && p.groups.by == GroupedBy::m;
   if (p.beta != 0 && !is_row) return "of what is added to a product, it takes a bias of rows alone";
   const auto tiles = [](int64_t extent, int tile) { return double((extent + tile - 1) / tile); };

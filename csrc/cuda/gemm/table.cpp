@@ -65,6 +65,7 @@ struct Fields {
   double (*seconds)(const GemmProblem&, const Gpu&) = nullptr;  // in place of count: the prediction itself
   GroupedBySet groups = kNoGroups;                              // of uneven size; kNoGroups: takes a batch
   bool gates = false;
+  bool gathers = false;
   std::string_view summary;
 };
 
@@ -102,7 +103,8 @@ constexpr Kernel kernel(std::string_view name, void (*launcher)(const GemmProble
           .invariant = r.invariant,
           .codes = r.codes,
           .groups = r.groups,
-          .gates = r.gates};
+          .gates = r.gates,
+          .gathers = r.gathers};
 }
 
 constexpr Kernel kRows[] = {
@@ -119,7 +121,9 @@ std::span<const Kernel> cuda_gemm_kernels() { return kRows; }
 const Passes& cuda_passes() {
   static constexpr Passes passes{FASTGEMM_LAUNCHER(double_rows),       FASTGEMM_LAUNCHER(mirror),
                                  FASTGEMM_LAUNCHER(run_epilogue_pass), FASTGEMM_LAUNCHER(run_dequantize),
-                                 FASTGEMM_LAUNCHER(run_widen_fp8),     FASTGEMM_LAUNCHER(run_quantize_fp8)};
+                                 FASTGEMM_LAUNCHER(run_widen_fp8),     FASTGEMM_LAUNCHER(run_quantize_fp8),
+                                 FASTGEMM_LAUNCHER(route_tokens),      FASTGEMM_LAUNCHER(combine_rows),
+                                 FASTGEMM_LAUNCHER(combine_gradients)};
   return passes;
 }
 

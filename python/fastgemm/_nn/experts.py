@@ -11,9 +11,9 @@ from torch import Tensor
 
 from .._import_hooks import call_after_import
 from .._ops.dispatch import options_of
-from .._ops.gather import gathered
+from .._ops.gather import combined
 from .._ops.grouped import activated
-from .._ops.moe import mixture, routes_of, weighted_sum
+from .._ops.moe import mixture, routes_of
 
 NAME = "fastgemm"
 """The value of ``experts_implementation``."""
@@ -59,16 +59,14 @@ def experts_forward(
     name = "gate_up_proj_bias" if experts.has_gate else "up_proj_bias"
     biases = (getattr(experts, name), experts.down_proj_bias) if experts.has_bias else (None, None)
     routes = routes_of(top_k_index, first.shape[0])
-    inner = activated(
-        gathered(x, routes.rows, routes.places), first.mT, routes.offs, biases[0], None, options
-    )
+    inner = activated(x, first.mT, routes.offs, biases[0], None, options, routes.rows, routes.places)
     inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
     result = activated(inner, last.mT, routes.offs, biases[1], None, options)
     if experts.has_post_expert_norm:
         result = experts.post_expert_norm(result)
         known = (top_k_index >= 0) & (top_k_index < first.shape[0])
         top_k_weights = torch.where(known, top_k_weights, 0)
-    return weighted_sum(result, top_k_weights, routes).to(hidden_states.dtype)
+    return combined(result, top_k_weights, routes.places, routes.order).to(hidden_states.dtype)
 
 
 def _is_swiglu(experts: Any) -> bool:

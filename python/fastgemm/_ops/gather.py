@@ -1,6 +1,7 @@
-"""Rows of a matrix by index, in the order in which a grouped product needs them.
+"""Rows of a matrix by index, in the order in which a grouped product needs them, and sums of such rows.
 
-Grouped products get their ``rows=`` from here. A kernel that loads rows by index would belong here."""
+Eager calls run the passes of csrc/core/experts.h. Where torch.compile, a trace, a transform of torch.func or
+forward-mode AD has to see what is computed, torch's functions compute the same."""
 
 from __future__ import annotations
 
@@ -8,7 +9,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 from torch.compiler import is_compiling
+
+from .dispatch import PLAIN, ops, tracing_state
+
+
+def runs_passes(*tensors: Tensor) -> bool:
+    """Whether a call may run ops that know plain tensors alone."""
+    return (
+        not is_compiling()
+        and tracing_state() is None
+        and peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+        and all(type(x) in PLAIN and (x.is_cpu or x.is_cuda) for x in tensors)
+    )
 
 
 def gathered(x: Tensor, rows: Tensor, places: Tensor | None = None) -> Tensor:
@@ -40,6 +56,8 @@ def _by_pairs(x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
 
 def sums_of(y: Tensor, places: Tensor) -> Tensor:
     """The sum of the rows ``y[places[t]]`` for each t, ``(T, K)``: in float32 for narrower types, rounded once."""
+    if runs_passes(y) and not (torch.is_grad_enabled() and y.requires_grad):
+        return ops._combine_rows(y, places.int())
     picked = y.index_select(0, places.flatten()).unflatten(0, places.shape)
     wide = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
     return picked.sum(1, dtype=wide).to(y.dtype)
@@ -84,3 +102,43 @@ class _Sum(_Linear):
     @staticmethod
     def jvp(ctx: Any, y_t: Tensor, *_: None) -> Tensor:
         return _Sum.apply(y_t, *ctx.saved_tensors)
+
+
+def combined(y: Tensor, weights: Tensor, places: Tensor, order: Tensor) -> Tensor:
+    """The sums of ``weights[t, j] * y[places[t, j]]`` over j, in order: in float32 (float64: in float64), rounded
+    once.
+
+    Args:
+        y: ``(T n, K)``.
+        weights: ``(T, n)``.
+        places: ``(T, n)``, each row of ``y`` once.
+        order: ``(T n, 1)``, the inverse.
+    """
+    if runs_passes(y, weights):
+        if torch.is_grad_enabled() and (y.requires_grad or weights.requires_grad):
+            return _Combine.apply(y, weights, places, order)
+        return ops._combine_rows(y, places.int(), weights)
+    picked = gathered(y, places.flatten(), order).unflatten(0, places.shape)
+    wide = torch.float64 if y.dtype == torch.float64 else torch.float32
+    return (picked * weights.to(wide).unsqueeze(-1)).sum(1).to(y.dtype)  # the product is wide, too
+
+
+class _Combine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, weights: Tensor, places: Tensor, order: Tensor) -> Tensor:
+        ctx.save_for_backward(y, weights, places, order)
+        return ops._combine_rows(y, places.int(), weights)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        y, weights, places, order = ctx.saved_tensors
+        needs_y, needs_weights = ctx.needs_input_grad[:2]
+        if runs_passes(grad, y, weights) and not torch.is_grad_enabled():
+            of_y, of_weights = ops._combine_gradients(grad, y, places.int(), weights, needs_y, needs_weights)
+            return of_y if needs_y else None, of_weights if needs_weights else None, None, None
+        # The gradient has a gradient: by functions that have one.
+        of_pairs = grad.unsqueeze(1) * weights.unsqueeze(-1).to(grad.dtype)
+        of_y = of_pairs.flatten(0, 1).index_select(0, order.flatten()) if needs_y else None
+        picked = gathered(y, places.flatten(), order).unflatten(0, places.shape)
+        of_weights = (picked * grad.unsqueeze(1)).sum(-1).to(weights.dtype) if needs_weights else None
+        return of_y, of_weights, None, None

@@ -18,16 +18,16 @@ from .. import _errors
 from .._typing import GatedActivation, Precision
 from ..table import INVARIANT, invariant_choice, kernels
 from . import autocast
-from .dispatch import CHOICE, Op, needs_function, ops, options_of, overridden, public
+from .dispatch import CHOICE, PLAIN, Op, needs_function, ops, options_of, overridden, public
 from .gated import SWIGLU, swiglu
 from .gather import gathered
 from .gemm import gemm
 from .linear import ACTIVATIONS, _check_activation
 from .vmap import batch_first, rank_of
 
-GATES = "grouped_wgmma"
-"""The row that joins a gate and up."""
-MOST_GATED_GROUPS = 512
+ON_HOPPER = "grouped_wgmma"
+"""The row that gathers rows, and joins a gate and up."""
+MOST_GROUPS = 512
 
 
 def grouped_mm(
@@ -116,9 +116,9 @@ def grouped_mm(
         if activation != SWIGLU:
             _check_activation(activation)
         if rows is not None:
-            a = _rows_of(a, b, rows)
+            _check_rows(a, b, rows)
         options = options_of(a, level, kernel, precision, None, out_dtype)
-        return activated(a, b, offs, bias, activation, options)
+        return activated(a, b, offs, bias, activation, options, rows)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, "grouped_mm", a=a, b=b, offs=offs, bias=bias)
         raise
@@ -131,10 +131,19 @@ def activated(
     bias: Tensor | None,
     activation: str | None,
     options: dict[str, Any],
+    rows: Tensor | None = None,
+    places: Tensor | None = None,
 ) -> Tensor:
-    """The product and its activation, of checked arguments."""
+    """The product and its activation, of checked arguments. ``places``: as for :func:`gathered`."""
+    kernel = _runs_on_hopper(a, b, offs, bias, options)
+    if rows is not None:
+        if kernel and _gathers(a, b, activation):
+            if activation is not None:
+                options = {**options, "activation": activation}
+            return ops._gathered_mm.default(a, b, offs, bias, rows.int(), **options)
+        a = gathered(a, rows, places)
     if activation == SWIGLU:
-        if _joins_gates(a, b, offs, bias, options):
+        if kernel and b.shape[-1] % 2 == 0:
             return GROUPED.call((a, b, offs, bias), {**options, "activation": SWIGLU})
         return swiglu(GROUPED.call((a, b, offs, bias), options))
     if activation is not None:
@@ -143,32 +152,47 @@ def activated(
 
 
 @cache
-def _kernel_of_gates() -> bool:
-    return any(row.available for row in kernels("gemm", "cuda") if row.name == GATES)
+def _has_kernel() -> bool:
+    return any(row.available for row in kernels("gemm", "cuda") if row.name == ON_HOPPER)
 
 
-def _joins_gates(
+def _runs_on_hopper(
     a: Tensor, b: Tensor, offs: Tensor | None, bias: Tensor | None, options: dict[str, Any]
 ) -> bool:
-    """Whether a kernel joins gate and up before it stores them. Gradients need both, so it is not for these."""
+    """Whether the kernel computes this call that gathers rows, and joins gate and up before it stores them. For
+    gradients both are computed apart: they need the rows in their order, and the product before the activation."""
     return (
         a.is_cuda
         and torch.cuda.get_device_capability(a.device) == (9, 0)
         and a.dtype in (torch.bfloat16, torch.float16)
         and (a.dim(), b.dim(), b.dtype) == (2, 3, a.dtype)
-        and b.shape[-1] % 2 == 0
         and offs is not None
-        and 0 < offs.numel() <= MOST_GATED_GROUPS
+        and 0 < offs.numel() <= MOST_GROUPS
         and a.shape[1] > 0
         and options.get("level") in (None, 6)
-        and options.get("impl") in (None, GATES, *INVARIANT)
+        and options.get("impl") in (None, ON_HOPPER, *INVARIANT)
         and not is_compiling()
         and not needs_function(a, b, bias)
-        and _kernel_of_gates()
+        and _has_kernel()
     )
 
 
-def _rows_of(a: Tensor, b: Tensor, rows: Tensor) -> Tensor:
+def _gathers(a: Tensor, b: Tensor, activation: str | None) -> bool:
+    """Whether the kernel gathers rows of ``a`` for this call: rows of ``a`` and of the result begin at multiples
+    of 16 bytes, as is usual."""
+    columns = b.shape[-1] // 2 if activation == SWIGLU else b.shape[-1]
+    return (
+        type(a) in PLAIN
+        and not torch.is_autocast_enabled("cuda")
+        and columns % 8 == 0
+        and a.shape[0] > 0
+        and a.stride(1) == 1
+        and a.stride(0) % 8 == 0
+        and a.data_ptr() % 16 == 0
+    )
+
+
+def _check_rows(a: Tensor, b: Tensor, rows: Tensor) -> None:
     if not isinstance(rows, Tensor):
         raise TypeError(f"fastgemm: rows must be a torch.Tensor, got {type(rows).__name__}")
     if a.dim() != 2 or b.dim() != 3:
@@ -181,7 +205,6 @@ def _rows_of(a: Tensor, b: Tensor, rows: Tensor) -> Tensor:
             f"fastgemm: rows must be int32 or int64 with 1 dimension, got {rows.dtype} of shape "
             f"{tuple(rows.shape)}"
         )
-    return gathered(a, rows)
 
 
 class GroupedFunction(torch.autograd.Function):

@@ -14,10 +14,13 @@ from torch.overrides import has_torch_function_variadic
 from .. import _errors
 from .._typing import Precision
 from ..table import invariant_choice
-from .dispatch import options_of, overridden
+from .dispatch import ops, options_of, overridden
 from .gated import SWIGLU
-from .gather import gathered
+from .gather import combined, runs_passes
 from .grouped import activated
+
+MOST_EXPERTS = 8191
+"""What _route_tokens takes (csrc/core/experts.h)."""
 
 
 class Routes(NamedTuple):
@@ -35,6 +38,9 @@ class Routes(NamedTuple):
 
 def routes_of(ids: Tensor, experts: int) -> Routes:
     """Sorts the pairs of token and expert by expert. ids outside of 0 .. experts - 1 are those of no expert."""
+    if runs_passes(ids) and experts <= MOST_EXPERTS:
+        order, rows, offs, places = ops._route_tokens(ids, experts)
+        return Routes(rows, offs, order.unsqueeze(1), places)
     flat = ids.flatten()
     flat = torch.where(flat < 0, torch.iinfo(ids.dtype).max, flat)
     ordered, order = flat.sort(stable=True)
@@ -43,13 +49,6 @@ def routes_of(ids: Tensor, experts: int) -> Routes:
     )
     places = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=ids.device))
     return Routes(order // ids.shape[1], offs, order.unsqueeze(1), places.view(ids.shape))
-
-
-def weighted_sum(y: Tensor, weights: Tensor, routes: Routes) -> Tensor:
-    """The sums of ``weights[t, j] * y[places[t, j]]`` over j, in float32 (float64: in float64), rounded once."""
-    picked = gathered(y, routes.places.flatten(), routes.order).unflatten(0, routes.places.shape)
-    wide = torch.float64 if y.dtype == torch.float64 else torch.float32
-    return (picked * weights.to(wide).unsqueeze(-1)).sum(1).to(y.dtype)  # the product is wide, too
 
 
 def moe(
@@ -120,10 +119,9 @@ def mixture(
 ) -> Tensor:
     """The layer, of checked arguments."""
     routes = routes_of(ids, gate_up.shape[0])
-    hidden = activated(
-        gathered(x, routes.rows, routes.places), gate_up.mT, routes.offs, None, SWIGLU, options
-    )
-    return weighted_sum(activated(hidden, down.mT, routes.offs, None, None, options), weights, routes)
+    hidden = activated(x, gate_up.mT, routes.offs, None, SWIGLU, options, routes.rows, routes.places)
+    y = activated(hidden, down.mT, routes.offs, None, None, options)
+    return combined(y, weights, routes.places, routes.order)
 
 
 def _check(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor) -> None:

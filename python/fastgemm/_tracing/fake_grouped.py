@@ -3,6 +3,8 @@ offs."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -83,6 +85,49 @@ def grouped_mm(
     return a.new_empty((m, n) if a.dim() != b.dim() else (groups, m, n), dtype=dtype)
 
 
+def gathered_mm(
+    a: Tensor, b: Tensor, offs: Tensor | None, bias: Tensor | None, rows: Tensor, **options: Any
+) -> Tensor:
+    _require(
+        rows.dim() == 1 and rows.dtype == torch.int32 and (a.dim(), b.dim()) == (2, 3),
+        lambda: f"rows must be int32 with 1 dimension, got {rows.dtype} of shape {tuple(rows.shape)}",
+    )
+    return grouped_mm(a.new_empty((rows.shape[0], a.shape[1])), b, offs, bias, **options)
+
+
+def route_tokens(ids: Tensor, experts: int) -> tuple[Tensor, ...]:
+    _require(
+        ids.dim() == 2 and ids.dtype in (torch.int32, torch.int64),
+        lambda: f"ids must be int32 or int64 with 2 dimensions, got {ids.dtype} of shape {tuple(ids.shape)}",
+    )
+    pairs = ids.shape[0] * ids.shape[1]
+    return tuple(ids.new_empty(s, dtype=torch.int32) for s in ((pairs,), (pairs,), (experts,), ids.shape))
+
+
+def combine_rows(y: Tensor, places: Tensor, weights: Tensor | None = None) -> Tensor:
+    _require(
+        places.dim() == y.dim() == 2 and places.dtype == torch.int32 and places.numel() == y.shape[0],
+        lambda: f"places of shape {tuple(places.shape)} are not those of {tuple(y.shape)}",
+    )
+    _require(
+        weights is None or weights.shape == places.shape,
+        lambda: f"weights of another shape than {tuple(places.shape)}",
+    )
+    return y.new_empty((places.shape[0], y.shape[1]))
+
+
+def combine_gradients(
+    grad: Tensor, y: Tensor, places: Tensor, weights: Tensor, of_rows: bool, of_weights: bool
+) -> tuple[Tensor, Tensor]:
+    result = combine_rows(y, places, weights)
+    _require(
+        grad.shape == result.shape and grad.dtype == y.dtype,
+        lambda: f"grad of shape {tuple(grad.shape)} and {grad.dtype}, expected those of the sums",
+    )
+    none = (0, 0)
+    return y.new_empty(y.shape if of_rows else none), weights.new_empty(weights.shape if of_weights else none)
+
+
 def _check_activation(a: Tensor, activation: str | None) -> None:
     _require(
         activation in (None, SWIGLU, *ACTIVATIONS),
@@ -97,3 +142,5 @@ def _check_activation(a: Tensor, activation: str | None) -> None:
 def register() -> None:
     for name in GROUPED.names:
         _register(name, grouped_mm)
+    for of_experts in (gathered_mm, route_tokens, combine_rows, combine_gradients):
+        _register(f"_{of_experts.__name__}", of_experts)

@@ -47,6 +47,12 @@ def _grouped(a_shape: Sequence[int], b_shape: Sequence[int], *_: Any, **__: Any)
     return 2 * members * a_shape[-2] * a_shape[-1] * b_shape[-1]
 
 
+def _gathered(
+    _: object, b_shape: Sequence[int], _o: object, _b: object, rows_shape: Sequence[int], **__: Any
+) -> int:
+    return 2 * rows_shape[0] * b_shape[-2] * b_shape[-1]
+
+
 def _register() -> None:
     """Warns if this torch counts in another way, so that the import of its counter does not fail."""
     try:
@@ -59,6 +65,7 @@ def _register() -> None:
         register_flop_formula(quantized)(_quantized_layer)
         grouped = ("grouped_mm", "_grouped_mm", "scaled_grouped_mm")
         register_flop_formula([getattr(torch.ops.fastgemm, name) for name in grouped])(_grouped)
+        register_flop_formula(torch.ops.fastgemm._gathered_mm)(_gathered)
     except (ImportError, TypeError, ValueError, RuntimeError) as error:
         message = f"fastgemm: its products are not counted by torch {torch.__version__}: {error!r}"
         warnings.warn(message, stacklevel=2)

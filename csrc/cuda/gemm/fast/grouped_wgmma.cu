@@ -7,6 +7,7 @@
 //     the next group reads rows of it, which are other columns of wgmma and are not stored;
 //   - groups of k: boxes begin and end where a group does (parts/sources/ragged.cuh), so that no value of
 //     another group, which may be NaN, is multiplied;
+//   - rows of a may be gathered by index while they are loaded (parts/sources/gathered.cuh);
 //   - a bias is added to the sums in registers;
 //   - a gate and a value (GemmProblem::gated) are two blocks of X rows, and joined in registers, so that
 //   their
@@ -48,7 +49,10 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == S::kConsumerThreads)
     prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
-  shared->init();
+  using X = typename Source::X;
+  using Y = typename Source::Y;
+  using Gathering = GatheringProducer<S::kStages, S::kStageBytes, X, Y, kTransposed ? S::kN : 64>;
+  shared->init(g.gathered.index ? Gathering::kProducers : 1);
   launch_dependents();
   grid_dependency_wait();
   Schedule::plan_work(shared->tail, g);
@@ -90,10 +94,19 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
     return;
   }
   release_registers<kProducerRegisters>();
+  if constexpr (kTransposed) {
+    if (g.gathered.index != nullptr) {
+      const Schedule schedule = parts();
+      Gathering producer(shared->stage[0], shared->ring, maps.x, g.gathered,
+                         int(threadIdx.x) - S::kConsumerThreads);
+      schedule.each_part([&](const Part& part, int begin, int end) {
+        producer.fill(schedule.origin(maps, part), begin, end);
+      });
+      return producer.finish();
+    }
+  }
   if (warp == S::kConsumerWarps) {
     const auto producer = [&] {
-      using X = typename Source::X;
-      using Y = typename Source::Y;
       return GroupProducer<S::kStages, S::kStageBytes, X, Y>(shared->stage[0], shared->ring, maps.x, maps.y);
     };
     return produce<kTransposed>(producer, maps, parts());
@@ -149,7 +162,6 @@ void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context)
   Side<T> side_x = side_b(g, groups);
   if (p.gated) side_x.side *= 2;
   const BoxOperand<T> x = box_operand(side_x, groups, std::min(g.n, g.k), false, copies, context);
-  const BoxOperand<T> y = along(Major::k, side_a(g, 1), copies, context);
   const bool in_boxes = Boxes{g.result.out, g.result.row_stride, 0}.writable(g, 1);
   GroupArguments<T> arguments = group_arguments(p, g, in_boxes);
   const int wide = plans::group_columns(g.m, groups), columns = p.gated ? std::min(wide, 128) : wide;
@@ -159,7 +171,8 @@ void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context)
   const int64_t most = (ceil_div(g.m, columns) + groups) * arguments.schedule.tiles_m;
   const int blocks = plans::specialized_blocks(most, arguments.schedule.stages / kChunk, multiprocessors());
   Maps maps{};
-  maps.x = x.map(p.gated ? 64 : 128), maps.y = y.map(kRowsOfBox), maps.batch_x = x.batch_stride != 0;
+  maps.x = x.map(p.gated ? 64 : 128), maps.batch_x = x.batch_stride != 0;
+  maps.y = p.groups.rows ? maps.x : along(Major::k, side_a(g, 1), copies, context).map(kRowsOfBox);
   maps.out = in_boxes ? map_of_group_rows(g) : maps.y;
   const auto run = [&]<int N, bool gated = false>() {
     using Schedule = RowGroups<GroupShape<N, GroupTiles, gated>, T>;

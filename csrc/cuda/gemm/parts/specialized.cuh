@@ -29,9 +29,9 @@ struct RoomShared {
   [[no_unique_address]] Tail tail;
 
   // All threads call it, before a barrier of the block.
-  __device__ __forceinline__ void init() {
+  __device__ __forceinline__ void init(int producers = 1) {
     if (threadIdx.x != 0) return;
-    ring.init(1, CONSUMER_WARPS);
+    ring.init(producers, CONSUMER_WARPS);
     for (BoxBarriers& b : boxes)
       for (int i = 0; i < 2; ++i) init_barrier(&b.full[i], 1), init_barrier(&b.empty[i], 1);
     fence_barrier_init();

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "cuda/gemm/parts/grouped_problem.cuh"
+#include "cuda/gemm/parts/sources/gathered.cuh"
 #include "cuda/gemm/parts/sources/ragged.cuh"
 #include "cuda/gemm/parts/specialized.cuh"
 
@@ -29,6 +30,7 @@ struct GroupArguments : Arguments<T> {
   const void* bias;  // a number for each column of C, of the result's type; may be null
   int64_t bias_stride, bias_group_stride;
   Sharing sharing;
+  GatheredRows gathered;  // the rows of Y; the index is null if they lie in the order of the groups
 
   __device__ __forceinline__ GroupRange range(int group) const { return GroupRange::of(ends, group, size); }
 };
@@ -41,6 +43,10 @@ GroupArguments<T> group_arguments(const GemmProblem& p, const Gemm<T>& g, bool i
   a.rows = {in_boxes ? nullptr : r.out, r.row_stride, r.batch_stride, int(g.m), int(g.n)};
   a.ends = p.groups.ends, a.groups = int(p.batch);
   a.size = int(p.groups.by == GroupedBy::m ? g.m : g.k);
+  if (p.groups.rows)
+    a.gathered = {p.groups.rows, static_cast<const unsigned char*>(p.a.data),
+                  uint32_t(p.a.row_stride * int64_t{sizeof(T)}), int(g.k * int64_t{sizeof(T)}),
+                  int(p.groups.rows_of_a)};
   if (p.beta != 0) a.bias = r.c, a.bias_stride = r.c_col_stride, a.bias_group_stride = r.c_batch_stride;
   return a;
 }
@@ -108,18 +114,24 @@ inline constexpr int kRowsOfBox = 64;
 struct RowsOrigin {
   int x, group, y, boxes;
   int value;  // the first row of the values in X, if X are gates and values
+  int rows;   // of the group, from y on
 
   template <class X, class Y>
   __device__ __forceinline__ int bytes() const {
     return X::kBytes + boxes * (kRowsOfBox * 128);
   }
-  template <class X, class Y>
-  __device__ __forceinline__ void load(unsigned char* to, const TensorMap* of_x, const TensorMap* of_y,
-                                       Barrier* full, int step) const {
+  template <class X>
+  __device__ __forceinline__ void load_x(unsigned char* to, const TensorMap* of_x, Barrier* full,
+                                         int step) const {
     if constexpr (requires { X::kGated; })
       X::load(to, of_x, full, x, value, step * X::kK, group);
     else
       X::load(to, of_x, full, x, step * X::kK, group);
+  }
+  template <class X, class Y>
+  __device__ __forceinline__ void load(unsigned char* to, const TensorMap* of_x, const TensorMap* of_y,
+                                       Barrier* full, int step) const {
+    load_x<X>(to, of_x, full, step);
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < boxes; ++i)
       load_box(to + X::kBytes + i * (kRowsOfBox * 128), of_y, full, step * Y::kK, y + i * kRowsOfBox, 0);
@@ -199,8 +211,8 @@ struct RowGroups {
   __device__ __forceinline__ RowsOrigin origin(const BoxMaps& maps, const Part& part) const {
     const GroupPlace at = within_group(part.tile);
     const GroupRange range = g.range(at.batch);
-    return {at.row, at.batch * maps.batch_x, range.begin + at.column, columns_at(at, range) / kRowsOfBox,
-            g.rows.n};
+    return {at.row,   at.batch * maps.batch_x, range.begin + at.column, columns_at(at, range) / kRowsOfBox,
+            g.rows.n, range.size() - at.column};
   }
   // The rows of the group in a tile, rounded up to whole boxes.
   __device__ __forceinline__ int columns_of(const Part& part) const
