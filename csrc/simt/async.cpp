@@ -130,6 +130,11 @@ void init_barrier(Barrier* b, int arrivals) {
 }
 
 void arrive(Barrier* barrier) { count_arrival(barrier, 0, __builtin_return_address(0)); }
+void arrive_after_copies(Barrier* barrier) {
+  commit_async_copies();
+  wait_pending_copies(0);
+  count_arrival(barrier, 0, __builtin_return_address(0));
+}
 void arrive_remote(Barrier* own, int rank) {
   count_arrival(static_cast<Barrier*>(runtime::in_shared_of(own, rank)), 0, __builtin_return_address(0));
 }

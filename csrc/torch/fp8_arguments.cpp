@@ -37,6 +37,12 @@ Fp8Operand::Fp8Operand(const char* name, const Tensor& codes, const Tensor& scal
   if (scale_view_.dtype != kFloat && scale_view_.dtype != kFloat8E8M0)
     bad_value(of_scale + " has dtype " + dtype_text(scale_view_.dtype) +
               "; accepted: torch.float32 and torch.float8_e8m0fnu");
+  // One scale for a matrix may have any shape.
+  static constexpr int64_t kOne[] = {1, 1};
+  const auto is_one = [](int64_t size) { return size == 1; };
+  if (view_.dim == 2 && blocks.rows == 0 && blocks.cols == 0 &&
+      std::ranges::all_of(scale_view_.shape(), is_one))
+    scale_view_.dim = 2, scale_view_.sizes = scale_view_.strides = kOne;
   std::vector<int64_t> expected(view_.sizes, view_.sizes + view_.dim);
   blocks_ = {block_of(blocks.rows, view_.size(2)), block_of(blocks.cols, view_.size(1))};
   // A dimension that is a single block has one scale, even if it is empty.

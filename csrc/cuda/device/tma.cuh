@@ -34,6 +34,11 @@ __device__ __forceinline__ void arrive_expecting(Barrier* b, int bytes) {
 __device__ __forceinline__ void arrive(Barrier* b) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
+// Arrives when all copies have landed for which this thread has called copy_async(); nobody waits for them. A
+// thread that has wgmma read them calls fence_async_shared() after it has waited for the phase.
+__device__ __forceinline__ void arrive_after_copies(Barrier* b) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(b)) : "memory");
+}
 // Waits for the end of the phase of this parity: 0 for the first phase, then alternating. On a new barrier
 // the wait for parity 1 returns at once.
 __device__ __forceinline__ void wait_phase(Barrier* b, uint32_t parity) {
@@ -121,6 +126,7 @@ __device__ __forceinline__ void wait_stores_read() {
 #else
 
 using simt::arrive;
+using simt::arrive_after_copies;
 using simt::arrive_expecting;
 using simt::Barrier;
 using simt::commit_stores;

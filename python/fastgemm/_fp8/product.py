@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
 from .._ops.codes import as_codes, check_out_scale
-from .._ops.dispatch import choice_of, ops, overridden
+from .._ops.dispatch import PLAIN, choice_of, ops, overridden
 from .._ops.gated import SWIGLU, gated
 from .._ops.linear import ACTIVATIONS
 from .._typing import GatedActivation, OutRecipe
 from ..table import invariant_choice
-from .recipes import CODES, RECIPES, Recipe, scales_of
+from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, scales_of
 
 WIDE = (torch.bfloat16, torch.float16, torch.float32)
 PRECISIONS = ("promoted", "fast")
@@ -111,6 +113,25 @@ def scaled_mm(
         given |= {"recipe_a": recipe_a, "recipe_b": recipe_b, "out_scale": out_scale, "level": level}
         given |= {"kernel": kernel, "precision": precision, "invariant": invariant or None}
         return overridden(scaled_mm, (*tensors, scale), a, b, scale_a, scale_b, **given)
+    try:
+        if (
+            activation
+            is residual
+            is out
+            is out_scale
+            is level
+            is kernel
+            is precision
+            is recipe_a
+            is recipe_b
+            is None
+            and not invariant
+            and (blocks := _usual_blocks(a, b, scale_a, scale_b, bias, out_dtype)) is not None
+        ):
+            return scaled_bare(a, b, scale_a, scale_b, bias, None, out_dtype=out_dtype, **blocks)
+    except (RuntimeError, ValueError) as error:
+        _errors.attribute(error, "scaled_mm")
+        raise
     check_codes("scaled_mm", a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     for name, x in (("bias", bias), ("residual", residual), ("out", out)):
         if x is not None and not isinstance(x, Tensor):
@@ -151,6 +172,50 @@ def scaled_mm(
             f"{tuple(result.shape)} on {result.device}"
         )
     return out.copy_(result)
+
+
+scaled_bare = ops.scaled_mm.default._op  # without OpOverload's frame, as in _ops/dispatch.py
+
+
+def _usual_blocks(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, out_dtype: torch.dtype
+) -> dict[str, int] | None:
+    """The blocks of an eager product of two matrices, if each scale has the shape of its grid. None for any other
+    call: it is checked step by step, which takes 8 us."""
+    given = (a, b, scale_a, scale_b) if bias is None else (a, b, scale_a, scale_b, bias)
+    if is_compiling():
+        return None
+    for x in given:
+        if type(x) not in PLAIN or (x.requires_grad and torch.is_grad_enabled()):
+            return None
+    shapes = a.shape, b.shape, scale_a.shape, scale_b.shape
+    return _blocks_of(*shapes, a.dtype, b.dtype, scale_a.dtype, scale_b.dtype, out_dtype)
+
+
+@lru_cache(maxsize=4096)
+def _blocks_of(
+    a: torch.Size, b: torch.Size, scale_a: torch.Size, scale_b: torch.Size, *dtypes: torch.dtype
+) -> dict[str, int] | None:
+    if not (len(a) == len(b) == 2 and a[1] == b[0]):
+        return None
+    if not ({*dtypes[:2]} <= {*CODES} and {*dtypes[2:4]} <= {torch.float32, E8M0} and dtypes[4] in WIDE):
+        return None
+    (m, k), n = a, b[1]
+    of_a, of_b = _recipe_of(scale_a, m, k), _recipe_of(scale_b[::-1], n, k)
+    if of_a is None or of_b is None:
+        return None
+    return {
+        "block_m": of_a.lines,
+        "block_k_of_a": of_a.along_k,
+        "block_k_of_b": of_b.along_k,
+        "block_n": of_b.lines,
+    }
+
+
+def _recipe_of(scale: tuple[int, ...], lines: int, k: int) -> Blocks | None:
+    if math.prod(scale) == 1:
+        return RECIPES["tensor"]
+    return next((blocks for blocks in RECIPES.values() if blocks.grid(lines, k) == scale), None)
 
 
 def check_codes(function: str, **tensors: Any) -> None:

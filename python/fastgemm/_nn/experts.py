@@ -62,7 +62,7 @@ def experts_forward(
     inner = activated(x, first.mT, routes.offs, biases[0], None, options, routes.rows, routes.places)
     inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
     result = activated(inner, last.mT, routes.offs, biases[1], None, options)
-    if experts.has_post_expert_norm:
+    if getattr(experts, "has_post_expert_norm", False):  # older versions of transformers do not have it
         result = experts.post_expert_norm(result)
         known = (top_k_index >= 0) & (top_k_index < first.shape[0])
         top_k_weights = torch.where(known, top_k_weights, 0)

@@ -37,7 +37,7 @@ def gathered(x: Tensor, rows: Tensor, places: Tensor | None = None) -> Tensor:
             times. The gradient then adds up n rows in the order of ``places``; torch's gradient would add them in
             any order on a GPU.
     """
-    if places is None:
+    if places is None or (runs_passes(x) and not (torch.is_grad_enabled() and x.requires_grad)):
         return x.index_select(0, rows)
     if is_compiling():  # which traces no function with a formula for forward mode
         return _by_pairs(x, rows, places)
@@ -118,7 +118,7 @@ def combined(y: Tensor, weights: Tensor, places: Tensor, order: Tensor) -> Tenso
         if torch.is_grad_enabled() and (y.requires_grad or weights.requires_grad):
             return _Combine.apply(y, weights, places, order)
         return ops._combine_rows(y, places.int(), weights)
-    picked = gathered(y, places.flatten(), order).unflatten(0, places.shape)
+    picked = gathered(y, places.flatten(), order).view(*places.shape, -1)
     wide = torch.float64 if y.dtype == torch.float64 else torch.float32
     return (picked * weights.to(wide).unsqueeze(-1)).sum(1).to(y.dtype)  # the product is wide, too
 

@@ -28,6 +28,8 @@ from .vmap import batch_first, rank_of
 ON_HOPPER = "grouped_wgmma"
 """The row that gathers rows, and joins a gate and up."""
 MOST_GROUPS = 512
+MOST_GATHERED = 256
+"""Rows of a group in the mean up to which the kernel gathers them."""
 
 
 def grouped_mm(
@@ -137,7 +139,7 @@ def activated(
     """The product and its activation, of checked arguments. ``places``: as for :func:`gathered`."""
     kernel = _runs_on_hopper(a, b, offs, bias, options)
     if rows is not None:
-        if kernel and _gathers(a, b, activation):
+        if kernel and _gathers(a, b, rows, activation):
             if activation is not None:
                 options = {**options, "activation": activation}
             return ops._gathered_mm.default(a, b, offs, bias, rows.int(), **options)
@@ -156,6 +158,11 @@ def _has_kernel() -> bool:
     return any(row.available for row in kernels("gemm", "cuda") if row.name == ON_HOPPER)
 
 
+@cache
+def _is_hopper(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) == (9, 0)
+
+
 def _runs_on_hopper(
     a: Tensor, b: Tensor, offs: Tensor | None, bias: Tensor | None, options: dict[str, Any]
 ) -> bool:
@@ -163,7 +170,8 @@ def _runs_on_hopper(
     gradients both are computed apart: they need the rows in their order, and the product before the activation."""
     return (
         a.is_cuda
-        and torch.cuda.get_device_capability(a.device) == (9, 0)
+        and not is_compiling()
+        and _is_hopper(a.device)
         and a.dtype in (torch.bfloat16, torch.float16)
         and (a.dim(), b.dim(), b.dtype) == (2, 3, a.dtype)
         and offs is not None
@@ -171,20 +179,21 @@ def _runs_on_hopper(
         and a.shape[1] > 0
         and options.get("level") in (None, 6)
         and options.get("impl") in (None, ON_HOPPER, *INVARIANT)
-        and not is_compiling()
         and not needs_function(a, b, bias)
         and _has_kernel()
     )
 
 
-def _gathers(a: Tensor, b: Tensor, activation: str | None) -> bool:
+def _gathers(a: Tensor, b: Tensor, rows: Tensor, activation: str | None) -> bool:
     """Whether the kernel gathers rows of ``a`` for this call: rows of ``a`` and of the result begin at multiples
-    of 16 bytes, as is usual."""
+    of 16 bytes, as is usual. A copy before the product takes less time for groups of many rows, which the tensor
+    memory accelerator loads faster than threads; not with swiglu, whose tiles have half as many rows."""
     columns = b.shape[-1] // 2 if activation == SWIGLU else b.shape[-1]
     return (
         type(a) in PLAIN
         and not torch.is_autocast_enabled("cuda")
         and columns % 8 == 0
+        and (activation == SWIGLU or rows.shape[0] <= MOST_GATHERED * b.shape[0])
         and a.shape[0] > 0
         and a.stride(1) == 1
         and a.stride(0) % 8 == 0

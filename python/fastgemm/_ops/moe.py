@@ -5,10 +5,12 @@ differentiable functions, and each sum has a fixed order, so results and gradien
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
@@ -124,10 +126,31 @@ def mixture(
     return combined(y, weights, routes.places, routes.order)
 
 
+@lru_cache(maxsize=1024)
+def _fit(x: torch.Size, gate_up: torch.Size, down: torch.Size, ids: torch.Size, weights: torch.Size) -> bool:
+    if (len(x), len(gate_up), len(down), len(ids)) != (2, 3, 3, 2):
+        return False
+    experts, hidden, inner = down
+    is_pair = ids == weights and ids[0] == x[0]
+    return is_pair and x[1] == hidden and gate_up == (experts, 2 * inner, hidden)
+
+
 def _check(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor) -> None:
     tensors = {"x": x, "gate_up": gate_up, "down": down, "ids": ids, "weights": weights}
     if not all(isinstance(t, Tensor) for t in tensors.values()):
         raise _errors.not_a_tensor(**tensors)
+    if is_compiling() or not _fit(x.shape, gate_up.shape, down.shape, ids.shape, weights.shape):
+        _check_shapes(**tensors)
+    if ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"fastgemm: ids must be int32 or int64, got {ids.dtype}")
+    if not (x.dtype.is_floating_point and weights.dtype.is_floating_point):
+        raise ValueError(
+            f"fastgemm: x and weights must be of floating-point types, got {x.dtype} and {weights.dtype}"
+        )
+
+
+def _check_shapes(**tensors: Tensor) -> None:
+    x, gate_up, down, ids = (tensors[name] for name in ("x", "gate_up", "down", "ids"))
     for name, dims in {"x": 2, "gate_up": 3, "down": 3, "ids": 2, "weights": 2}.items():
         if tensors[name].dim() != dims:
             raise ValueError(
@@ -143,9 +166,3 @@ def _check(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tenso
     for name, shape in expected.items():
         if tuple(tensors[name].shape) != shape:
             raise ValueError(f"fastgemm: {name} has shape {tuple(tensors[name].shape)}, expected {shape}")
-    if ids.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"fastgemm: ids must be int32 or int64, got {ids.dtype}")
-    if not (x.dtype.is_floating_point and weights.dtype.is_floating_point):
-        raise ValueError(
-            f"fastgemm: x and weights must be of floating-point types, got {x.dtype} and {weights.dtype}"
-        )

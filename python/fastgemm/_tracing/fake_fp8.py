@@ -23,7 +23,8 @@ def _check_operand(name: str, x: Tensor, scale: Tensor, blocks: tuple[int, int])
     _require(min(blocks) >= 0, lambda: f"a block has no negative size, got {blocks}")
     expected = (*x.shape[:-2], *Blocks(*blocks).grid(x.shape[-2], x.shape[-1]))
     _require(
-        scale.dim() == x.dim() and all(n == m for n, m in zip(scale.shape, expected, strict=True)),
+        (x.dim() == 2 and blocks == (0, 0) and all(n == 1 for n in scale.shape))
+        or (scale.dim() == x.dim() and all(n == m for n, m in zip(scale.shape, expected, strict=True))),
         lambda: f"scale_{name} has shape {tuple(scale.shape)}, expected {expected}",
     )
 

@@ -27,14 +27,15 @@ namespace {
 // The producer's warpgroup also looks up tiles and stores rows that the TMA cannot, which takes more
 // registers than in wgmma_specialized. A warpgroup waits for ever if the block has not got the registers that
 // it claims: three times 168, with which the kernel begins.
-constexpr int kConsumerRegisters = 224, kProducerRegisters = 56;
+constexpr int kConsumerRegisters = 216, kProducerRegisters = 72;
 static_assert(2 * kConsumerRegisters + kProducerRegisters <= 3 * 168);
 
 // `gated`: X has two rows for each column of C.
 template <int N, class Tiles, bool gated = false>
 struct GroupShape : RoomShape<N, ((gated ? 2 : 1) * plans::kSpecializedM + N) * 128, Tiles> {
   static constexpr bool kGated = gated, kAddsC = false;
-  static constexpr int kHeldBoxes = N == 256 ? 3 : 4;  // four would leave too few registers
+  static constexpr bool kFences = std::is_same_v<Tiles, GroupTiles>;  // rows may be gathered
+  static constexpr int kHeldBoxes = N == 256 ? 3 : 4;                 // four would leave too few registers
 };
 
 template <class Schedule, Major x_major, Major y_major, class T = typename Schedule::Element>
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
       schedule.each_part([&](const Part& part, int begin, int end) {
         producer.fill(schedule.origin(maps, part), begin, end);
       });
-      return producer.finish();
+      return;
     }
   }
   if (warp == S::kConsumerWarps) {

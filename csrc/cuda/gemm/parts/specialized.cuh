@@ -42,6 +42,7 @@ struct RoomShared {
 template <int N, int STAGE_BYTES, class Tail = NoTail, int M = plans::kSpecializedM>
 struct RoomShape {
   static constexpr bool kLower = false, kMirrors = false, kAddsC = true, kSkipsHalves = false;
+  static constexpr bool kFences = false;  // as WgmmaConsumer
   static constexpr int kHeldBoxes = 4;
   static constexpr int kM = M, kN = N;
   static constexpr int kConsumers = kM / 64, kConsumerWarps = 4 * kConsumers;  // warpgroups

@@ -83,7 +83,8 @@ class RegisterOperand {
 
 // A warp of a consumer warpgroup and its position in the ring. It releases a stage when the products of the
 // stage are complete and those of the next stage have been issued.
-template <int STAGES, int STAGE_BYTES, class Products>
+// `fences`: threads copied parts of the stages, which wgmma reads after a fence alone.
+template <int STAGES, int STAGE_BYTES, class Products, bool fences = false>
 class WgmmaConsumer {
  public:
   RingPosition<STAGES> at{0, 0};
@@ -98,6 +99,7 @@ class WgmmaConsumer {
   template <class Acc, int R, class Meanwhile>
   __device__ __forceinline__ void multiply(Acc (&sum)[R], bool accumulate, Meanwhile&& meanwhile) {
     wait_phase(&ring_.full[at.stage], at.phase);
+    if constexpr (fences) fence_async_shared();
     products_.multiply(sum, at.stage * STAGE_BYTES, accumulate, meanwhile, [&] {
       if (leader_ && accumulate) arrive(before_);
     });

@@ -23,6 +23,7 @@ template <int STAGES, int STAGE_BYTES, int CONSUMER_WARPS>
 struct WgmmaShared {
   static constexpr int kStages = STAGES, kStageBytes = STAGE_BYTES, kConsumerWarps = CONSUMER_WARPS;
   static constexpr int kThreads = 32 * kConsumerWarps + 32;
+  static constexpr bool kFences = false;
   unsigned char stage[kStages][kStageBytes];  // a tile of X, then one of Y
   RingBarriers<kStages> ring;
 };
@@ -63,7 +64,7 @@ struct BoxSource {
   using Producer =
       StageProducer<Shared::kStages, Shared::kStageBytes, X, Y, x_read == Read::once, y_read == Read::once>;
   template <class Shared>
-  using Consumer = WgmmaConsumer<Shared::kStages, Shared::kStageBytes, Products>;
+  using Consumer = WgmmaConsumer<Shared::kStages, Shared::kStageBytes, Products, Shared::kFences>;
 
   const BoxMaps& maps;
   int bytes = X::kBytes + Y::kBytes;  // of a stage

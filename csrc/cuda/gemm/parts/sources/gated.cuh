@@ -49,7 +49,7 @@ struct GatedSource {
     }
   };
   template <class Shared>
-  using Consumer = WgmmaConsumer<Shared::kStages, Shared::kStageBytes, Products>;
+  using Consumer = WgmmaConsumer<Shared::kStages, Shared::kStageBytes, Products, Shared::kFences>;
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -6,8 +6,7 @@
 //   row of Y in a stage, 128 bytes     | unit 0 | unit 1 | ... | unit 7 |    swizzled as the TMA would
 //   a thread copies                    unit t % 8 of rows t / 8, t / 8 + 16, ...
 //
-// A thread knows that its copies of a stage have landed when it waits for them. So it reports a stage only
-// after it has asked for kBehind more.
+// No thread waits for its copies: the barrier counts a thread when they have landed.
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
@@ -28,7 +27,7 @@ struct GatheredRows {
 template <int STAGES, int STAGE_BYTES, class X, class Y, int ROWS>
 class GatheringProducer {
  public:
-  static constexpr int kThreads = 128, kProducers = 1 + kThreads / 32;
+  static constexpr int kThreads = 128, kProducers = 1 + kThreads;
 
   __device__ __forceinline__ GatheringProducer(unsigned char* stages, RingBarriers<STAGES>& ring,
                                                const TensorMap& x, const GatheredRows& rows, int member)
@@ -43,7 +42,8 @@ class GatheringProducer {
     FASTGEMM_UNROLL
     for (int i = 0; i < kPasses; ++i) {
       const int row = first + i * kRowsOfPass;
-      index[i] = row < from.rows ? rows_.index[from.y + row] : -1;
+      const int32_t given = row < from.rows ? rows_.index[from.y + row] : -1;
+      index[i] = given < rows_.count ? given : -1;
     }
     // Rows of a pass are multiples of 8 apart, so all have the same swizzle.
     const int place = first * 128 + ((unit ^ (first % 8)) * 16);
@@ -55,50 +55,30 @@ class GatheringProducer {
         arrive_expecting(&ring_.full[at_.stage], X::kBytes);
         from.template load_x<X>(stage, &x_, &ring_.full[at_.stage], step);
       }
-      const int column = step * 128 + unit * 16;
-      const int valid = min(max(rows_.bytes - column, 0), 16);
+      const int column = step * 128 + unit * 16, valid = min(max(rows_.bytes - column, 0), 16);
+      const unsigned char* const from_row = rows_.data + (valid > 0 ? column : 0);
+      unsigned char* const to = stage + X::kBytes + place;
       FASTGEMM_UNROLL
       for (int i = 0; i < kPasses; ++i) {
         if (i * kRowsOfPass >= from.boxes * 64) break;
-        const bool exists = uint32_t(index[i]) < uint32_t(rows_.count) && valid > 0;
-        const unsigned char* const row = rows_.data + uint64_t(uint32_t(exists ? index[i] : 0)) * rows_.pitch;
-        copy_async<16>(stage + X::kBytes + place + i * kRowsOfPass * 128, row + (exists ? column : 0),
-                       exists ? valid : 0);
+        const int row = fresh(index[i]);  // or the compiler would hold the addresses of all rows
+        copy_async<16>(to + i * kRowsOfPass * 128, from_row + uint64_t(uint32_t(max(row, 0))) * rows_.pitch,
+                       row >= 0 ? valid : 0);
       }
-      commit_async_copies();
-      if (++open_ > kBehind) {
-        wait_async_copies<kBehind>();
-        report();
-      }
+      arrive_after_copies(&ring_.full[at_.stage]);
       at_.advance();
     }
-  }
-  // Reports the last stages.
-  __device__ __forceinline__ void finish() {
-    wait_async_copies<0>();
-    while (open_ > 0) report();
   }
 
  private:
   static constexpr int kRowsOfPass = kThreads / 8, kPasses = ROWS / kRowsOfPass;
-  static constexpr int kBehind = STAGES / 2 - 1;
-  static_assert(kBehind >= 1 && kBehind < STAGES - 1);
-
-  __device__ __forceinline__ void report() {
-    fence_async_shared();
-    __syncwarp();
-    if (member_ % 32 == 0) arrive(&ring_.full[reported_.stage]);
-    reported_.advance();
-    --open_;
-  }
 
   unsigned char* stages_;
   RingBarriers<STAGES>& ring_;
   const TensorMap& x_;
   const GatheredRows& rows_;
   int member_;
-  int open_ = 0;                                    // stages asked for and not reported
-  RingPosition<STAGES> at_{0, 1}, reported_{0, 0};  // a new stage counts as empty
+  RingPosition<STAGES> at_{0, 1};  // a new stage counts as empty
 };
 
 }  // namespace fastgemm::FASTGEMM_TARGET
