@@ -119,7 +119,7 @@ struct Symmetry {
 // Where beta == 0, c is not read and c.data is null. c may be exactly out unless there is an epilogue. It
 // must not overlap out in any other way.
 struct GemmProblem {
-  DType type = DType::f32;      // of a and b, or a type of products alone
+  DType type = DType::f32;      // of a and b, or a type that only products have
   DType out_type = DType::f32;  // of c and out: `type` or sum_type(type)
   Precision precision = Precision::ieee;
   int64_t batch = 1, m = 0, n = 0, k = 0;
@@ -129,10 +129,10 @@ struct GemmProblem {
   // contiguous rows and is not conjugated, and the problem is never transposed. Rows take it if their `codes`
   // (table.h) say so.
   PackedWeight packed;
-  // If given, the batch counts groups. a and out (with groups of k: a and b) are then one matrix with the
-  // rows of all groups, m (k) counts these, and their batch strides are 0. Problems have groups of m or of k;
-  // groups of n are those of the transposed product. Rows of out beyond the last group are set to zero. Rows
-  // of the table take it if their `groups` (table.h) say so.
+  // If given, the batch counts groups. With groups of m, a and out are then one matrix each, with the rows of
+  // all groups; with groups of k, a and b are. m (or k) counts the rows of all groups, and these two batch
+  // strides are 0. Groups of n are those of m in the transposed product. Rows of out beyond the last group
+  // are set to zero. Rows of the table take it if their `groups` (table.h) say so.
   Groups groups;
   // If set, b has two columns for each column of out: those of a gate, then those of a value. out = silu(a @
   // gate) * (a @ value), and a bias is added to both products. n counts the columns of out. Rows take it if
@@ -142,9 +142,9 @@ struct GemmProblem {
   // Whether a or b is conjugated. Only for kernels that take complex matrices directly (table.h, `complex`).
   bool conjugates_a = false, conjugates_b = false;
   Symmetry symmetry;  // of the result; if known, n == parts * m and the rows of out are contiguous
-  // 0: all of C is asked for. Otherwise only its lower triangle is, and the value is Symmetry::parts: the
-  // number of real columns that hold one column of C. A kernel may skip the tiles above the diagonal, compute
-  // them, or store there the mirror image of the lower triangle (Kernel::mirrors).
+  // 0: the caller needs all of C. Otherwise it needs the lower triangle only, and the value is
+  // Symmetry::parts: the number of real columns that hold one column of C. A kernel may skip the tiles above
+  // the diagonal, compute them, or store there the mirror image of the lower triangle (Kernel::mirrors).
   int triangle = 0;
   // The order of summation must depend on n, k, types and layouts only, not on m. The bits of a row of C then
   // do not depend on the other rows. Only the kernels that `invariant` launches obey this; others ignore it.

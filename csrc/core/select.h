@@ -25,9 +25,9 @@ struct CannotRun : std::runtime_error {
   explicit CannotRun(const std::string& why) : std::runtime_error("fastgemm: " + why) {}
 };
 
-// Returns a kernel that can run this problem here. Level 7, if the op has it, and no level mean the fastest
-// known kernel. Throws CannotRun or std::invalid_argument (a level outside 1..7, an unknown kernel, a kernel
-// of another level).
+// Returns a kernel that can run this problem here. Without a level, and with level 7 if the op has it, this
+// is the fastest known kernel. Throws CannotRun or std::invalid_argument (a level outside 1..7, an unknown
+// kernel, a kernel of another level).
 const Kernel& select(const GemmProblem&, Device, int threads, const Choice&);
 const Kernel& select(const TransposeProblem&, Device, int threads, const Choice&);
 const Kernel& select(const AddProblem&, Device, int threads, const Choice&);

@@ -56,7 +56,7 @@ struct StaticTable {
   DType type;
   Precision precision;
   uint8_t libraries;  // the first ones are libraries'; only a clearly faster kernel replaces them
-  uint8_t speeds;     // how many kernels have speeds; 0 on a CPU, where the nearest point alone decides
+  uint8_t speeds;     // how many kernels have speeds; 0 on a CPU, where only the nearest point decides
   std::span<const std::string_view> kernels;
   std::span<const Measured> points;
 

@@ -19,7 +19,7 @@ const char* unavailable_sm80();
 const char* unavailable_sm90a();  // wgmma, setmaxnreg: compute capability 9.0 exactly
 
 // The GPU of this thread's launches, with the multiprocessors of the current context (a green context has
-// only a part of them), or the GPU that this thread simulates. Without either its capability is 0.
+// only a part of them), or the GPU that this thread simulates. If there is neither, its capability is 0.
 const Gpu& gpu_here();
 
 // Whether kernels may use wgmma on that GPU.

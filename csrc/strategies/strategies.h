@@ -9,10 +9,9 @@ namespace fastgemm::strategies {
 // The problem for which a row is chosen. With an epilogue, c is left out: the epilogue adds it.
 GemmProblem chosen_for(const GemmProblem&);
 
-// Computes the product with the kernel of this row. If it does not apply the epilogue, a pass does; 16-bit
-// types are stored as
-// float32 in between if the row can store it, so that results are rounded once. If the result must be exactly
-// symmetric, another pass copies its lower triangle to the upper one.
+// Computes the product with the kernel of this row. If the kernel does not apply the epilogue, a pass does.
+// Then sums of 16-bit types are stored as float32 if the row can store it, so that results are rounded once.
+// If the result must be exactly symmetric, another pass copies its lower triangle to the upper one.
 void run(const Kernel&, const GemmProblem&, Context&);
 
 // The row of this library that is predicted to be the fastest, and its time. On a CPU `threads` is not 0.

@@ -8,7 +8,7 @@ namespace {
 using Sizes = std::initializer_list<int64_t>;
 
 // A matrix, or a batch of matrices, as a tensor. It is the op's own tensor if the layout is the same, else a
-// view of it that does not track gradients. A tensor made from the address alone would cost 0.6 us more, and
+// view of it that does not track gradients. A new tensor made from the address would cost 0.6 us more, and
 // on a GPU torch would ask the driver about the address.
 class TensorView {
  public:

@@ -4,7 +4,7 @@
 // deep. Both blocks (64 KiB each in fp32) stay in the L2 cache while each element is used 64 times, so A and
 // B are read from memory N / 64 times instead of N times. Inside a block the loops run i, k, j, so that
 // row-major B is read along its cache lines. Down its columns, at a stride of 4 KiB, every access would go to
-// the same set of the L1 cache. Blocking alone would then gain nothing (0.7 GFLOPS at 1024 with and without
+// the same set of the L1 cache. Blocking would then gain nothing (0.7 GFLOPS at 1024 with and without
 // it).
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/levels.h"

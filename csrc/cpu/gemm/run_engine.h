@@ -111,8 +111,8 @@ void run_batch(const GemmProblem& p, Context& ctx, int threads) {
 template <class Traits, class Out>
 void run_routes(const GemmProblem& p, Context& ctx) {
   const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
-  // The five loops divide k into blocks that depend only on k. The choice of the other routes depends on m.
-  // These also read B in place, and packed weights are numbers only in packed panels.
+  // The five loops divide k into blocks that depend only on k. The choice among the other routes depends on
+  // m. These routes also read B in place, but packed weights become numbers only in packed panels.
   if (p.invariant || p.packed.is_given())
     return run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, threads);
   if constexpr (!kIsComplex<typename Traits::Element>) {
@@ -148,8 +148,8 @@ FASTGEMM_INLINE void with_out(const GemmProblem& p, F&& f) {
   f.template operator()<Acc>();
 }
 
-// The entry points of kernels that use the engine: with all routes and all cores, or with the five loops
-// alone.
+// The entry points of kernels that use the engine: with all routes and all cores, or with only the five
+// loops.
 template <class Traits>
 void run_engine(const GemmProblem& p, Context& ctx) {
   with_out<Traits>(p, [&]<class Out>() {

@@ -3,7 +3,7 @@
 // LaunchShape::cluster asks for clusters.
 //
 // Other blocks' memory may be used between two barriers of the cluster. The first one makes sure that all
-// blocks have begun and have initialized what others use, the second one that none has ended.
+// blocks have begun and have initialized what others use. The second one makes sure that no block has ended.
 #pragma once
 
 #include "cuda/device/tma.cuh"

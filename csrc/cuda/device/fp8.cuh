@@ -6,8 +6,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The codes of two finite numbers, the first in the low byte. (GPUs since sm_89 have an instruction for it,
-// which makes the largest code of infinity.)
+// The codes of two finite numbers, the first in the low byte. (GPUs since sm_89 have an instruction for it.
+// It turns infinity into the largest code.)
 template <Fp8 code>
 __device__ __forceinline__ uint32_t encode_finite_pair(float first, float second) {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 890

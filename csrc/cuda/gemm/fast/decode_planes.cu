@@ -15,7 +15,7 @@
 //   - An instruction that adds to the sum of the one before it takes 43 cycles, however few rows it has, and
 //     a chunk of k is a chain of up to 36 of them. So two or three teams of four warps sum chunks at the same
 //     time, and then add them up in order, one team after another (decode_planes.cuh).
-//   - Only when a tile is done is it known which of its columns need a scale. A block with such a column
+//   - A block learns only at the end of a tile which of its columns need a scale. If one does, the block
 //     computes its tiles again with the scales. That is rare: it takes float32 numbers below 2^-110.
 //   - A warp computes each sum that is not finite again, with the bits that repair.cuh gives it.
 //

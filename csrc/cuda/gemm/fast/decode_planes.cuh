@@ -125,7 +125,7 @@ class Weights {
 
 // A team's loop. The products and their order are those of PromotingLoop (multiply.cuh) with the operands
 // exchanged: first the small products of all stages of a chunk, then the largest ones. While the tensor cores
-// multiply a stage, the next one is cut, and while a team waits for the tensor cores, the other teams cut.
+// multiply a stage, its team cuts the next one. While a team waits for the tensor cores, the other teams cut.
 template <class S, Major b_major>
 class Multiplier {
  public:

@@ -5,8 +5,8 @@
 // than the load saves. Units are swizzled so that the 16 lanes that are served together access all banks,
 // whether k or the other index runs along memory.
 //
-// Hopper also has instructions of 16 rows; m16n8k8 is the fastest of them. m8n8k4, the only shape of sm_80,
-// reaches half its rate there: the companion `dmma_m8n8k4` shows that, for an A with k along its rows.
+// Hopper also has instructions of 16 rows; m16n8k8 is the fastest of them. There m8n8k4, the only shape of
+// sm_80, reaches half of that rate. The companion `dmma_m8n8k4` shows this for an A with k along its rows.
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/parts/mma_pipeline.cuh"
 #include "cuda/gemm/parts/residues/fallback.cuh"
@@ -72,8 +72,8 @@ struct WarpProduct {
 
   __device__ __forceinline__ WarpProduct(int row, int column) : a(row), b(column) {}
 
-  // Loads all fragments of a step just before the last row of the step before is multiplied. Loaded earlier,
-  // they would need more registers than there are.
+  // Loads all fragments of a step just before the last row of the step before is multiplied. If they were
+  // loaded earlier, they would need more registers than there are.
   __device__ __forceinline__ void load(Fragments& f, const unsigned char* stage, int step, int part) const {
     if (part != kFirstLoad) return;
     FASTGEMM_UNROLL

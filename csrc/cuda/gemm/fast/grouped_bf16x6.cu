@@ -1,17 +1,17 @@
-// Level 6 on Hopper for float32 products of groups of rows, the experts of a mixture, by the tensor cores.
-// What changes from grouped_wgmma:
+// Level 6 on Hopper for float32 products of groups of rows, such as the experts of a mixture, by tensor
+// cores. What changes from grouped_wgmma:
 //   - both operands are cut into three planes of bfloat16 first (parts/planes/group_planes.cuh), and six
 //     products of planes are added, as in bf16x6;
-//   - the tensor cores keep 25 bits of a sum and cut the rest off, so each 64 of k are multiplied on their
-//   own
-//     and added to float32 sums in registers (fp8/promoted.cuh). The sums err by less than those of fused
-//     multiply-adds in order;
+//   - the tensor cores keep 25 bits of a sum and cut the rest off. So they sum only 64 values of k at a time,
+//     and these sums are added to float32 sums in registers (fp8/promoted.cuh). The error is smaller than
+//     that of a chain of fused multiply-adds;
 //   - a sum that is not finite is computed again from the operands, because the planes of an infinity are no
 //     numbers. The second kernel reads a flag for each 16 columns of a tile, and ends if none is set. A
 //     result full of NaN takes much longer;
-//   - large weights are cut and multiplied some columns at a time: as many as have 2 GB of planes, or 256.
+//   - large weights are cut and multiplied some columns at a time: as many columns as have planes of at most
+//     2 GB, but at least 256.
 //
-// Numbers below 2^-110 keep fewer bits, because their last plane is smaller than a bfloat16 number can be.
+// Numbers below 2^-110 keep fewer bits, because the smallest bfloat16 number is larger than their last plane.
 #include "cuda/gemm/fp8/promoted_groups.cuh"
 #include "cuda/gemm/parts/planes/group_planes.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
@@ -68,8 +68,8 @@ struct RepairArguments {
   int k;
 };
 
-// One element of C, without bias: row `row` of all, column `column` of a group. The k at first, first + step,
-// ...
+// The terms first, first + step, ... of one element of C, without its bias. `row` counts the rows of all
+// groups.
 __device__ __forceinline__ float sum_again(const RepairArguments& g, int group, int row, int column,
                                            int first, int step) {
   const float* const a = static_cast<const float*>(g.a.data) + row * g.a.row_stride;
@@ -87,8 +87,9 @@ __device__ __forceinline__ void store_again(const RepairArguments& g, int group,
   g.out[row * of.rows.row_stride + column] = sum;
 }
 
-// Computes again what is not finite, in the strips of 16 columns of C that have a flag. Of 32 numbers, a few
-// are computed one after another, each by all lanes, and many at once, one by each lane.
+// Computes the numbers that are not finite again, in the strips of 16 columns of C that have a flag. A warp
+// looks at 32 numbers at a time. If only a few of them are not finite, all lanes compute one number after
+// another. Otherwise each lane computes one.
 template <class S>
 __global__ void __launch_bounds__(256) repair_groups_kernel(const __grid_constant__ RepairArguments g) {
   constexpr unsigned kAll = 0xffffffffu;

@@ -1,6 +1,7 @@
 // Level 6 since sm_80 for products of groups of uneven size: mma_sync's main loop, with a tile that each
 // block finds from the ends of the groups (parts/grouped_problem.cuh). What changes from mma_sync:
-//   - a block computes one tile, (128 rows of a group, 256 columns), and none where no group has rows for it;
+//   - a block computes one tile, (128 rows of a group, 256 columns), or none if there are fewer tiles than
+//     blocks;
 //   - the operands of a block are those of its group. Copies read zeros beyond the group, so that rows and
 //     values of k of the next group, which may be NaN, are not multiplied.
 #include "cuda/gemm/parts/grouped_problem.cuh"

@@ -3,15 +3,14 @@
 //   - the kernel reads where groups end, and its blocks find their tiles from that
 //     (parts/schedules/groups.cuh);
 //   - groups of rows: tiles are those of C^T, (128 columns of C, up to 256 rows of a group), because a group
-//     may have few rows. A tile with fewer rows loads and multiplies 64, 128 or 192. A tile that reaches into
-//     the next group reads rows of it, which are other columns of wgmma and are not stored;
+//     may have few rows. A tile with fewer rows loads and multiplies 64, 128 or 192. A tile may reach into
+//     the next group. The rows of that group are other columns of wgmma, and their sums are not stored;
 //   - groups of k: boxes begin and end where a group does (parts/sources/ragged.cuh), so that no value of
 //     another group, which may be NaN, is multiplied;
 //   - rows of a may be gathered by index while they are loaded (parts/sources/gathered.cuh);
 //   - a bias is added to the sums in registers;
-//   - a gate and a value (GemmProblem::gated) are two blocks of X rows, and joined in registers, so that
-//   their
-//     products are rounded once and never stored (parts/sources/gated.cuh).
+//   - with a gate and a value (GemmProblem::gated), X has rows of both. Their products are joined in
+//     registers. So they are never stored, and only the result is rounded (parts/sources/gated.cuh).
 //
 // Rows of C beyond the last group are set to zero by all blocks at the end.
 #include "cuda/device/activation.cuh"
@@ -24,9 +23,9 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-// The producer's warpgroup also looks up tiles and stores rows that the TMA cannot, which takes more
-// registers than in wgmma_specialized. A warpgroup waits for ever if the block has not got the registers that
-// it claims: three times 168, with which the kernel begins.
+// The producer's warpgroup also looks up tiles, gathers rows, and stores rows that the TMA cannot store. This
+// takes more registers than in wgmma_specialized. The three warpgroups begin with 168 registers a thread, and
+// may claim no more than these in all: otherwise one would wait forever.
 constexpr int kConsumerRegisters = 216, kProducerRegisters = 72;
 static_assert(2 * kConsumerRegisters + kProducerRegisters <= 3 * 168);
 
@@ -59,7 +58,8 @@ __global__ void __launch_bounds__(Schedule::S::kThreads, 1)
   Schedule::plan_work(shared->tail, g);
   __syncthreads();
   const int warp = warp_index();
-  // Made where it is used: kept across the branch below, it would take uniform registers that spill.
+  // It is made where it is used. If it were made once, before the branch below, it would spill uniform
+  // registers.
   const auto parts = [&] { return Schedule{g, shared->tail}; };
   const auto with_result = [&](auto&& body) {
     if (g.out_bytes == 4) return body.template operator()<float>();

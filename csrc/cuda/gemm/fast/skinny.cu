@@ -4,8 +4,8 @@
 //     operand is padded to 16, 32 or 64 columns;
 //   - most multiprocessors read until the end: either tiles are narrow enough for each of them to have one,
 //     or blocks share k (parts/schedules/shares.cuh);
-//   - what counts is bytes in flight, not reuse: 64 or 80 KB of the large operand are requested before
-//     anything else is done;
+//   - bytes in flight matter, not reuse: 64 or 80 KB of the large operand are requested before anything else
+//     is done;
 //   - the large operand is loaded evict-first. If the kernel before left L2 full of modified lines, these
 //     lines stay there, and most of their write-back does not compete with the product's loads;
 //   - rows that begin at any address are not copied first: 8 warps of the block load them
@@ -13,8 +13,8 @@
 //
 // On GPUs other than Hopper the same tiles are multiplied by mma.sync (fast/skinny_portable.cuh).
 //
-// docs/weak_spots.md shows its bandwidth beside cuBLAS's. The copies to shared memory alone take nearly as
-// long as the whole kernel.
+// docs/weak_spots.md shows its bandwidth beside cuBLAS's. Without its products, the kernel would take nearly
+// as long.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/skinny_portable.cuh"
 #include "cuda/gemm/fast/skinny_sums.cuh"

@@ -7,8 +7,8 @@
 //     read in place, whatever their alignment (parts/line_copy.cuh);
 //   - on Hopper the same stages are multiplied by wgmma (fast/small_tile_products.cuh);
 //   - where tiles are few and k is long, k is split (parts/schedules/split_k.cuh).
-// So small a product finds cold caches, the instruction cache included: the launch and the copies take most
-// of its time. Hence the code is short, and shorter still for operands of whole tiles. Operands are loaded
+// Such a small product finds cold caches, the instruction cache included: the launch and the copies take most
+// of its time. So the code is short, and even shorter for operands of whole tiles. Operands are loaded
 // evict-first, which leaves L2 to data that is used again.
 #include "cuda/available.h"
 #include "cuda/gemm/fast/small_tile_products.cuh"

@@ -1,9 +1,10 @@
 // scaled_wgmma for groups of uneven size: experts whose weights and tokens are 8-bit floating-point numbers.
 // What changes from it:
 //   - blocks find their tiles from the ends of the groups, which the kernel reads
-//   (parts/schedules/groups.cuh);
+//     (parts/schedules/groups.cuh);
 //   - tiles are those of C^T, (256 columns of C, up to 128 rows of a group): the weights of a group have the
-//     rows of wgmma. A tile with at most 64 rows of its group loads and multiplies the first half alone;
+//     rows of wgmma. If its group has at most 64 rows for a tile, only the first half of the tile is loaded
+//     and multiplied;
 //   - scales belong to rows of a, and to columns of each group's b.
 //
 // A row of C is summed in the same order whatever the other rows are, and no tile is shared by blocks. Rows

@@ -1,16 +1,16 @@
-// The source of 8-bit floating-point numbers: each group of k is multiplied on its own, and its products are
-// added to float32 sums in registers. Hopper's tensor cores keep about 14 bits of a sum of such numbers, so a
-// sum over all of k would err by a part in a thousand; sums over 128 of k err by a part in eight thousand,
-// whatever k is (docs/fp8.md).
+// The source of 8-bit floating-point numbers. The tensor cores sum the products of one group of k (128 or 32
+// values) at a time, and these sums are added to float32 sums in registers. Hopper's tensor cores keep about
+// 14 bits of a sum of such products. So a sum over all of k would err by a part in a thousand; sums of groups
+// of 128 err by a part in eight thousand, whatever k is (docs/fp8.md).
 //
 //   tensor cores    | group 0, warpgroup 0 | group 0, 1 | group 0, 2 | group 1, 0 | ...
 //   warpgroup 0                            | add        |  waits     |            |
 //
-// Three warpgroups or four take turns at the tensor cores: while one adds, the others have products to be
-// computed. With two, both would wait for their products and add them at the same time, and the tensor cores
-// would idle. Four have registers for products of 64 columns alone, so each multiplies the halves of its
-// columns in turn; halves read the rows of X twice, which costs power, and so clock, in long products.
-// Method: the promotion of DeepSeek-V3 (technical report, 3.3.2).
+// Three or four warpgroups take turns: while one adds, the tensor cores compute products of the others. Two
+// warpgroups would wait at the same time and then add at the same time, and the tensor cores would be idle
+// meanwhile. Four warpgroups have registers for products of 64 columns only, so each multiplies the two
+// halves of its columns in turn. The rows of X are then read twice. In long products this costs power, and so
+// lowers the clock. Method: the promotion of DeepSeek-V3 (technical report, 3.3.2).
 #pragma once
 
 #include "cuda/device/fp8.cuh"
@@ -28,8 +28,8 @@ struct PromotedSource {
   using Scales = ScaleBoxes<scaling, ROWS, COLUMNS, GROUP>;
   static constexpr int kCodes = X::kBytes + Y::kBytes;
 
-  // As StageProducer (parts/main_loop.cuh); the stages also have scales. With S::kReadsXOnce, L2 evicts X
-  // first.
+  // Like StageProducer (parts/main_loop.cuh), for stages that also have scales. With S::kReadsXOnce, L2
+  // evicts X first.
   template <class S>
   class Producer {
    public:
@@ -57,7 +57,7 @@ struct PromotedSource {
     RingPosition<S::kStages> at_{0, 1};  // a new stage counts as empty
   };
 
-  // Multiplies S::kWidth of a stage's columns at a time: all of them, or halves in turn, which leave
+  // Multiplies S::kWidth columns of a stage at a time: all of them, or one half after the other, which leaves
   // registers for a fourth warpgroup.
   template <class S>
   class Consumer {
@@ -65,7 +65,7 @@ struct PromotedSource {
 
    public:
     static constexpr int kHalves = COLUMNS / S::kWidth;
-    static constexpr int kProducts = X::kSteps / kSteps;  // of a stage and half
+    static constexpr int kProducts = X::kSteps / kSteps;  // of a stage, for kWidth columns
     static constexpr int kSums = S::kWidth / 2;           // of a product, in a thread
     RingPosition<S::kStages> at{0, 0};
 
@@ -78,7 +78,7 @@ struct PromotedSource {
           row_(16 * warp + int(threadIdx.x) % 32 / 4),
           leader_(threadIdx.x % 32 == 0) {}
 
-    // Begins the next product: that of a group of k. Nothing else may access `product` until complete().
+    // Begins the next product, of a group of k. Nothing else may access `product` until complete().
     template <int half>
     __device__ __forceinline__ void issue(float (&product)[kSums]) {
       issue<half>(product, at);
@@ -96,8 +96,8 @@ struct PromotedSource {
                  y_.at(bytes + half * S::kWidth * 128 + Y::step(step_ + i)), i > 0);
       wgmma_commit();
     }
-    // Waits for the product and adds it to its half of the sums. `is_last`: no other half follows. `later`
-    // products that began after it may still be computed.
+    // Waits for the product and adds it to its half of the sums. `is_last`: no other half follows. `later`:
+    // how many products that began after this one may still be in flight.
     template <int half, bool is_last = half == kHalves - 1, int later = 0, int R>
     __device__ __forceinline__ void complete(float (&sum)[R], float (&product)[kSums]) {
       const int stage = __shfl_sync(0xffffffffu, at.stage, 0), group = step_ / kSteps;
@@ -114,14 +114,14 @@ struct PromotedSource {
       scales.add(reinterpret_cast<float(&)[kSums]>(sum[half * kSums]), product);
       if (scales.kReadsLate && ends_stage) release(done);
     }
-    // Both halves of the next group.
+    // Multiplies all columns of the next group.
     template <bool is_issued, int R>
     __device__ __forceinline__ void multiply(float (&sum)[R], float (&product)[kSums]) {
       if (!is_issued) issue<0>(product);
       complete<0>(sum, product);
       if constexpr (kHalves == 2) issue<1>(product), complete<1>(sum, product);
     }
-    // The next COUNT stages, whose products begin one after another before the first is added.
+    // Multiplies the next COUNT stages. All of their products begin before the first one is added.
     template <int COUNT, int R>
     __device__ __forceinline__ void multiply_stages(float (&sum)[R], float (&product)[COUNT][kSums]) {
       static_assert(kHalves == 1 && kProducts == 1);
@@ -130,11 +130,11 @@ struct PromotedSource {
       for (int i = 0; i < COUNT; ++i) issue<0>(product[i], ahead), ahead.advance();
       complete_all(sum, product, std::make_integer_sequence<int, COUNT>());
     }
-    // Scaling::blocks_by_columns: the scales of X from row `row` and stage `stage` on.
+    // Scaling::blocks_by_columns: begins with the scales of X at row `row` and stage `stage`.
     __device__ __forceinline__ void begin_blocks(const BlockLine& scales, int row, int stage) {
       if constexpr (scaling == Scaling::blocks_by_columns) blocks_.begin(scales, row, stage);
     }
-    // The first half alone of the next group.
+    // Multiplies only the first half of the columns of the next group.
     template <int R>
     __device__ __forceinline__ void multiply_half(float (&sum)[R], float (&product)[kSums]) {
       issue<0>(product), complete<0, true>(sum, product);
@@ -163,15 +163,15 @@ struct PromotedSource {
     MatrixDescriptor x_, y_;
     int row_;  // the thread's first row of X
     bool leader_;
-    int step_ = 0;  // the first instruction of the next product in its stage
+    int step_ = 0;  // the next product begins with this instruction of its stage
     struct None {};
     [[no_unique_address]] std::conditional_t<scaling == Scaling::blocks_by_columns, BlockLineScales, None>
         blocks_;
   };
 };
 
-// What a block shares of the last tiles (parts/schedules/stream_k.cuh), in shared memory: a consumer has no
-// registers left for it.
+// The block's share of the last tiles (parts/schedules/stream_k.cuh). It is in shared memory, because a
+// consumer has no registers left for it.
 struct BlockShare {
   int tile, end;              // of the part that is computed first: its end is `end`
   int last_tile, last_begin;  // of the part that is computed last
@@ -183,7 +183,7 @@ struct BlockShare {
     tile = plan.whole_tiles + int((stop - 1) / plan.steps), end = int((stop - 1) % plan.steps) + 1;
     last_tile = plan.whole_tiles + int(begin / plan.steps), last_begin = int(begin % plan.steps);
   }
-  // Part i of the block, in the order of Parts. Returns false after the last part.
+  // Sets `part` to part i of the block, in the order of Parts. Returns false after the last part.
   __device__ __forceinline__ bool part(const StreamK& plan, int i, Part& part) const {
     const int whole = int(blockIdx.x) + i * int(gridDim.x);
     if (whole < plan.whole_tiles) return part = {whole, 0, plan.steps}, true;
@@ -193,7 +193,8 @@ struct BlockShare {
   }
 };
 
-// The parts of a block, for consume_promoted(): part(i, to) is part i, or false after the last one.
+// The parts of a block, for consume_promoted(): part(i, to) sets `to` to part i, and returns false after the
+// last one.
 struct SharedParts {
   const BlockShare& share;
   const ChunkSchedule<float>& plan;
@@ -202,9 +203,9 @@ struct SharedParts {
   __device__ __forceinline__ int stages_of(const Part& part) const { return plan.stages_of(part); }
 };
 
-// Computes a block's parts of tiles. begin(part) is called before the first product of a part is added, and
-// finish(sum, part) with the sums of a part; with S::kIssuesAhead, the first product of the next part is
-// computed meanwhile:
+// Computes a block's parts of tiles. It calls begin(part) before it adds the first product of a part, and
+// finish(sum, part) when the sums of a part are complete. With S::kIssuesAhead, the tensor cores compute the
+// first product of the next part during finish():
 //
 //   tensor cores | ... | last product | first product | second product ...
 //   warpgroup          |   waits      | add | finish(sum)     | add
@@ -213,7 +214,7 @@ __device__ __forceinline__ void consume_promoted(Consumer& consumer, const Parts
                                                  Finish&& finish) {
   float sum[S::kSums], product[Consumer::kSums];
   int i = 0;
-  // Parts are computed anew where they are needed, because no registers are left to hold them.
+  // A part is computed again wherever it is needed, because no registers are left to hold it.
   const auto part = [&](int later, Part& to) { return parts.part(fresh(i) + later, to); };
   const auto finish_part = [&] {
     Part done;

@@ -1,7 +1,6 @@
-// Kernels of groups of rows with promoted sums, grouped_scaled_wgmma and grouped_bf16x6: what both do.
-// Contract: run_groups() is the whole kernel. multiply(...) is called by the warps that multiply, with the
-// type of the result; it calls multiply_whole_tiles(), which stores what finish(sum, part) has made of the
-// sums.
+// The common code of grouped_scaled_wgmma and grouped_bf16x6: groups of rows, and promoted sums. Contract:
+// run_groups() is the whole kernel. The warps that multiply call multiply(...) with the type of the result.
+// It calls multiply_whole_tiles(): finish(sum, part) may change the sums of a tile, which are then stored.
 #pragma once
 
 #include "cuda/gemm/fp8/promoted.cuh"

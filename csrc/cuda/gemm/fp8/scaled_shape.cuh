@@ -32,13 +32,14 @@ struct ScaledShape : RoomShape<N, (M + N) * 128 + ScaleBoxes<SCALING, M, N, GROU
   static_assert(M / 64 * kConsumerRegisters + kProducerRegisters <= (kOnlyBoxes ? 480 : 512));
 };
 
-// Codes of e4m3 alone.
+// Both operands are e4m3.
 using Plain = Fp8Pair<E4M3, E4M3>;
 
 // The result's numbers; float32 is its wide type.
 using Out16 = BFloat16;
 
-// Scales of whole lines; a copy unless they are float32 numbers, one for each line or for all.
+// Scales of whole lines. They are copied unless they are float32, with one scale for each line or one for
+// all.
 inline LineScale line_scale(const BlockScales& s, int64_t lines, int64_t k, Context& context) {
   if (s.type == ScaleType::f32 && (s.block_rows == 1 || s.block_rows >= lines))
     return {static_cast<const float*>(s.data), s.block_rows >= lines ? 0 : s.row_stride, int(lines)};
@@ -59,7 +60,7 @@ struct ScaledLines {
   BlockScales scales;  // of lines and k
   int64_t lines;
 };
-// As tiles of S read them.
+// The scales of both operands as the tiles of S read them.
 template <class S>
 OperandScales operand_scales(const ScaledLines& x, const ScaledLines& y, int64_t k, Context& context) {
   OperandScales made{};

@@ -1,6 +1,6 @@
 // scaled_wgmma for few rows of C, whose time is that of reading b once. What changes from it:
-//   - the columns of C provide the rows of wgmma, and tiles have as few rows of C as there are: 16, 64 or
-//   128;
+//   - the columns of C provide the rows of wgmma, and a tile has no more rows of C than are needed: 16, 64 or
+//     128;
 //   - a block computes one tile, or a part of its k, and all blocks begin at once. The tile and the parts are
 //     chosen so that there are about as many blocks as multiprocessors (fp8/skinny_tile.h), so that all of
 //     them read b until the end;

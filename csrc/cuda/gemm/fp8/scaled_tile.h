@@ -15,19 +15,20 @@ struct ScaledTile {
 // How scales multiply (fp8/stage_scales.cuh).
 enum class Scaling { sums, blocks, columns, blocks_by_columns };
 
-// What tiles cost, in cycles of an H200: a stage (128 of k) for each kind of scaling, and what a tile takes
-// before its first and after its last stage. The tensor cores need 1024, 768, 512 and 384 cycles for a stage.
-// Tiles of 256 rows do not begin the next tile before this one is stored. 0: there is no kernel.
+// The cost of tiles in cycles of an H200: for a stage (128 values of k) with each kind of scaling, and for
+// the work of a tile before its first and after its last stage. The tensor cores need 1024, 768, 512 and 384
+// cycles for a stage. With tiles of 256 rows, the next tile does not begin before this one is stored. 0:
+// there is no kernel.
 struct ScaledCost {
   int rows, columns, stage[3], tile;
 };
 inline constexpr ScaledCost kScaledCosts[] = {
     {256, 128, {1030, 1070, 0}, 3400},
     {192, 128, {790, 800, 1390}, 2800},
-    {256, 64, {660, 680, 1000}, 1800},  // of C^T alone: for few rows
+    {256, 64, {660, 680, 1000}, 1800},  // only of C^T, for few rows of C
     {192, 64, {500, 520, 750}, 1500}};
-inline constexpr double kScaledFixUp = 7000;  // to hand over sums, or to collect them
-// Where all blocks read the same rows of X at the same time, a stage takes longer by this factor.
+inline constexpr double kScaledFixUp = 7000;  // for storing partial sums, or for adding those of other blocks
+// If all blocks read the same rows of X at the same time, a stage takes longer by this factor.
 inline constexpr int kScaledSharedRows = 2;
 
 // How a product and its transpose are scaled, and the limits of the tiles that have a kernel for it.
@@ -37,13 +38,14 @@ struct ScaledTiles {
   bool may_turn;
 };
 
-// Whether 32 of k share a scale. Products of so few leave no registers for tiles of 128 columns.
+// Whether only 32 values of k share a scale. The products of such groups leave no registers for tiles of 128
+// columns.
 inline bool has_short_groups(const GemmProblem& p) {
   const int64_t of_a = p.scales_a.block_cols, of_b = p.scales_b.block_rows;
   return (of_a < p.k && of_a < 128) || (of_b < p.k && of_b < 128);
 }
-// How a product, or its transpose, is scaled. Products of codes other than e4m3 have few kernels: no tiles of
-// 256 rows or 64 columns, none of C^T, and none for scales of blocks. So they are slower.
+// How a product, or its transpose, is scaled. Fewer kernels are compiled for codes other than e4m3: they have
+// no tiles of 256 rows or 64 columns, no tiles of C^T, and no Scaling::blocks. So they are slower.
 inline Scaling scaling_of(const GemmProblem& p, bool turned) {
   if (has_short_groups(p)) return Scaling::columns;
   if (p.scales_a.block_cols >= p.k && p.scales_b.block_rows >= p.k) return Scaling::sums;

@@ -1,12 +1,12 @@
 // Level 6 on Hopper for 8-bit floating-point numbers with scales. What changes from wgmma_specialized:
-//   - sums are promoted: each 128 of k is multiplied on its own and added to float32 sums in registers, times
-//     the scales of its blocks, if it has some (fp8/promoted.cuh);
-//   - a tile has 192 or 256 rows, for three or four warpgroups, of which one adds while the others multiply
-//     (which tile: fp8/scaled_tile.h);
+//   - sums are promoted: the tensor cores sum 128 values of k at a time. These sums are multiplied by the
+//     scales of their blocks, if there are any, and added to float32 sums in registers (fp8/promoted.cuh);
+//   - a tile has 192 or 256 rows for three or four warpgroups. One of them adds while the others multiply
+//     (fp8/scaled_tile.h chooses the tile);
 //   - scales of whole rows and columns multiply the sums of a finished tile (fp8/stage_scales.cuh);
-//   - wgmma takes these numbers with k along rows alone. An operand that lies otherwise is turned first, by
-//     fastgemm's transpose;
-//   - tiles may be those of C^T: for few rows of C, the large operand has the rows of wgmma.
+//   - wgmma takes these numbers only with k along rows. Any other operand is transposed first, by fastgemm's
+//     transpose;
+//   - tiles may be those of C^T: if C has few rows, the large operand provides the rows of wgmma.
 #include <stdexcept>
 
 #include "cuda/gemm/fp8/scaled_shape.cuh"
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #endif
 }
 
-// The product. A single row has any stride, so it has one that the TMA takes.
+// The product. The stride of a single row does not matter, so it is set to one that the TMA takes.
 Gemm<Out16> with_row_stride(const GemmProblem& p) {
   Gemm<Out16> g = gemm_of<Out16>(p);
   if (g.m == 1) g.result.row_stride = ceil_div(g.n, 16) * 16;

@@ -1,5 +1,5 @@
-// Scales of lines and groups of k as (groups, lines) float32, whose rows the TMA can read. Contract:
-// spread_scales() returns them in place if they lie so, or a copy.
+// Scales as a float32 matrix (groups of k, lines), whose rows the TMA can read. Contract: spread_scales()
+// returns the scales in place if they have this layout already, otherwise a copy of them.
 #pragma once
 
 #include "core/fp8.h"

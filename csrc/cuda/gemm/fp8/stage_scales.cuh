@@ -1,15 +1,15 @@
 // The scales of a product of 8-bit floating-point numbers, as a kernel that multiplies by wgmma reads them. X
-// provides the rows of wgmma and Y the columns; a line is a row of A or a column of B. A group is as many
-// codes along k as may share a scale: GROUP of them.
+// provides the rows of wgmma and Y the columns. A line is a row of A or a column of B. A group is GROUP codes
+// along k that may share a scale.
 //
 //   Scaling::sums      the scales belong to whole lines: they multiply the sums of a finished tile
 //   Scaling::blocks    X: a scale for each row and group; Y: one for all columns of a tile
 //   Scaling::columns   Y, too: one for each column
 //   Scaling::blocks_by_columns   X: one for all rows of a warpgroup; Y: one for each column and group
 //
-// With blocks and columns, scales are (groups, lines) float32, and a stage of the ring has those of its
-// groups: boxes (groups, rows of X) and (groups, columns of Y), behind the codes. Scales that lie otherwise
-// are spread so first (fp8/spread_scales.cuh). Beyond k and the lines the boxes have zeros.
+// With blocks and columns, scales are a float32 matrix (groups, lines). A stage of the ring has the scales of
+// its groups behind the codes, as boxes (groups, rows of X) and (groups, columns of Y). Scales in any other
+// layout are copied first (fp8/spread_scales.cuh). Beyond k and the lines, boxes are filled with zeros.
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
@@ -42,8 +42,8 @@ struct BlockLine {
   int groups;  // in k; a stage beyond has codes of 0
 };
 
-// The scale of a line's block in each group of k, from a group on. The lanes of a warp read those of 32
-// groups at once, and the next 32 meanwhile.
+// The scales of a line's block, group after group of k. Each lane of a warp holds the scale of one of 32
+// groups, and has already requested the scale of one of the next 32.
 class BlockLineScales {
  public:
   __device__ __forceinline__ void begin(const BlockLine& s, int line, int group) {
@@ -75,7 +75,7 @@ class BlockLineScales {
 struct OperandScales {
   LineScale x, y;          // Scaling::sums
   TensorMap box_x, box_y;  // the others
-  BlockLine blocks;        // Scaling::blocks_by_columns: those of X
+  BlockLine blocks;        // the scales of X with Scaling::blocks_by_columns
 };
 
 // Where the scales of a stage lie, in bytes behind its codes.
@@ -94,20 +94,20 @@ struct ScaleBoxes {
   }
 };
 
-// The scales of the lines of a tile in shared memory: those that one warpgroup needs.
+// The scales of a tile's lines that one warpgroup needs, in shared memory.
 template <int COLUMNS>
 struct alignas(8) LineScales {  // y is read in pairs
   float x[64], y[COLUMNS];
 };
 
-// Where a warpgroup copies them while it multiplies: to two sets in turn, because the next tile's copy begins
-// before all warps have read this one's.
+// A warpgroup's copy of these scales, which it makes while it multiplies. Two sets are used in turn, because
+// the copy for the next tile begins before all warps have read the set of this one.
 template <int COLUMNS>
 class LineScalesCopy {
  public:
   explicit __device__ __forceinline__ LineScalesCopy(LineScales<COLUMNS> (*sets)[2]) : sets_(sets) {}
 
-  // Begins to copy. The first line of the warpgroup's rows is `row`, and that of its columns `column`.
+  // Begins to copy. `row` is the first row of the warpgroup, and `column` its first column.
   __device__ __forceinline__ void begin(const LineScale& of_rows, const LineScale& of_columns, int row,
                                         int column) {
     auto& to = sets_[warp_index() / 4][turn_];
@@ -116,8 +116,8 @@ class LineScalesCopy {
     if (thread < COLUMNS) copy_async<4>(&to.y[thread], of_columns.address(column + thread));
     commit_async_copies();
   }
-  // Multiplies a thread's sums (64, 2 R) by the scales of their lines: first by that of A, which is Y in a
-  // `turned` tile.
+  // Multiplies a thread's sums (64, 2 R) by the scales of their lines: first by the scale of A, which is Y in
+  // a `turned` tile.
   template <bool turned, int R>
   __device__ __forceinline__ void multiply(float (&sum)[R]) {
     const int warpgroup = warp_index() / 4;  // no register is left to hold such values
@@ -141,10 +141,10 @@ class LineScalesCopy {
   int turn_ = 0;
 };
 
-// The scales of one group, for the sums of a thread. Those of rows are read while the products are computed,
-// and with `early` that of a block, too. Otherwise it is read after that, because the compiler would place
-// its multiplication by those of rows, which waits for both, before the last product. Three warpgroups have
-// time for it later, four do not.
+// The scales of one group, for the sums of a thread. The scales of rows are read while the products are
+// computed. With `early`, the scale of a block is also read then. Otherwise it is read after the products:
+// the compiler would place its multiplication by the scales of rows before the last product, which would then
+// wait for the reads. Three warpgroups have time for a late read, four do not.
 template <Scaling scaling, bool early>
 class GroupScales {
  public:

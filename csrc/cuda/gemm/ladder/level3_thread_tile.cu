@@ -25,7 +25,7 @@ namespace {
 // The block tile. With 32 values of k, a warp copies a whole row of the tile of A: 128 bytes of float32.
 constexpr int kBM = 64, kBN = 64, kBK = 32;
 constexpr int kTM = 4, kTN = 4;  // thread tile
-// 16 x 16 threads. A thread's rows are 16 apart, and so are its columns. So neighbouring threads have
+// 16 x 16 threads. A thread's rows are 16 apart, and its columns are, too. So neighbouring threads have
 // neighbouring elements, and 8 lanes store a whole sector of C at a time (thread_place() in tile_grid.cuh).
 constexpr int kThreads = 256, kStep = 16;
 static_assert(kBM == kTM * kStep && kBN == kTN * kStep && kThreads == kStep * kStep);

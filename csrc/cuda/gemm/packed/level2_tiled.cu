@@ -1,12 +1,12 @@
 //   make sim KERNEL=packed_tiled
 //
 // Level 2 with weights of 4 and 8 bits: decoded tiles in shared memory. What changes from level 1: 32 x 32
-// threads go along k together. Each of them decodes one weight of a 32 x 32 tile, and reads it as float32
-// with 31 others of the block. So a weight is decoded once for 32 rows of x, and an element of x is read from
+// threads go along k together. Each of them decodes one weight of a 32 x 32 tile, which 32 threads of the
+// block then read as float32. So a weight is decoded once for 32 rows of x, and an element of x is read from
 // global memory once for 32 rows of the weight.
 //
-// What is left: two shared reads for each multiply-add, as in the ladder of matrices, and a scale and a zero
-// are read for each code, although 16 codes or more share them.
+// What is left: there are two shared reads for each multiply-add, as in the ladder of matrices. A scale and a
+// zero are read for each code, although 16 codes or more share them.
 #include "cuda/gemm/packed/problem.cuh"
 #include "cuda/gemm/parts/tile.cuh"
 

@@ -6,8 +6,8 @@
 // which it reads once and applies on the way into the tile: the inner loop is that of float32 matrices. The
 // block tile has the rows of one unit, so that addresses inside a unit are computed once a tile.
 //
-// What is left: every code is read alone, as a byte, and decoded by a table or a branch. Level 4 reads 32
-// codes at once, as they lie, and decodes two by a few bit operations.
+// What is left: every code is read by itself, as a byte, and decoded by a table or a branch. Level 4 reads up
+// to 32 codes at once, in their order in memory, and decodes two at a time by a few bit operations.
 #include "cuda/gemm/packed/problem.cuh"
 #include "cuda/gemm/parts/tile.cuh"
 

@@ -1,15 +1,15 @@
 //   make sim KERNEL=packed_vectorized
 //
 // Level 4 with weights of 4 and 8 bits: wide accesses. What changes from level 3:
-//   - a thread reads 16 bytes of codes as they lie in a unit, 32 or 16 codes in one request of whole lines,
-//     where level 3 asks for each byte alone;
+//   - a thread reads 16 bytes of codes in the order of a unit: 32 or 16 codes, in one request for whole
+//     lines. Level 3 has a request for each byte;
 //   - bit operations decode two codes at once: a code of 4 bits as the low bits of a mantissa is the number
 //     1024 + code, and one subtraction leaves the code (packed/fragments.cuh). Only nf4 needs a table;
-//   - scales become float32 once for each row and group, and not once for 8 codes;
+//   - a scale becomes float32 once for each row and group, and not again for every 8 codes;
 //   - a thread computes 8 x 4 results as a sum of outer products, with three 16-byte reads of shared memory
 //     for 32 multiply-adds.
 //
-// What is left: nothing is on its way while a block multiplies. Level 5 asks for tiles ahead.
+// What is left: no copy is in flight while a block multiplies. Level 5 requests tiles ahead.
 #include "cuda/gemm/packed/thread_sums.cuh"
 #include "cuda/gemm/packed/weight_tile.cuh"
 #include "cuda/gemm/parts/panel_copy.cuh"

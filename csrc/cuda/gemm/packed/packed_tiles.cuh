@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(PackedTileShape<T, code, N>::kThreads, 1)
   __syncthreads();
   launch_dependents();
   const int warp = warp_index();
-  // Made where it is used: kept across the branch below, it would take uniform registers that spill.
+  // It is made where it is used. If it were made once, before the branch below, it would spill uniform
+  // registers.
   const auto parts = [&] {
     return PersistentSchedule<S, T>{g, {g.schedule.work, int(blockIdx.x), int(gridDim.x)}};
   };

@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kAddThreads)
 }
 
 // Whether blocks should compute whole tiles, by the stages that the busiest one reads. A block that reads
-// alone has at most twice its share of the bandwidth of memory. Partial sums and a second kernel take as long
-// as 56 KB of units.
+// while the others are idle gets at most twice its share of the bandwidth of memory. Partial sums and a
+// second kernel take as long as 56 KB of units.
 bool keeps_tiles_whole(int64_t tiles, int64_t steps, int64_t step_bytes, int blocks) {
   constexpr double kMostOfShare = 2, kOfSecondKernel = 56e3;
   const double share = std::max(double(std::min<int64_t>(tiles, blocks)) / blocks, 1 / kMostOfShare);

@@ -19,7 +19,7 @@ struct RowsOperand {
   bool along_k;
 };
 
-// Which operands a kernel multiplies in place. A kernel that runs by name alone takes `a_along_k`, which is
+// Which operands a kernel multiplies in place. A kernel that runs only by name takes `a_along_k`, which is
 // enough to show what it changes.
 enum class OperandLayout { along_k, a_along_k, any };
 
@@ -43,8 +43,8 @@ struct RowsOperands {
   }
 };
 
-// Takes each operand in place, or copies it. The launch that copies rows also sets `flags` to zero; it runs
-// for the flags alone, too.
+// Takes each operand in place, or copies it. The launch that copies rows also sets `flags` to zero. It runs
+// even if there is nothing to copy.
 template <OperandLayout layout, class T>
 RowsOperands<T> rows_operands(const Gemm<T>&, int batch, Context&, std::span<uint32_t> flags = {});
 

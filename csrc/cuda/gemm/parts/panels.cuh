@@ -17,7 +17,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 // A panel's element, a word, has the type of the sums: float for 16-bit types, uint32_t for integers of up to
-// 32 bits. int8 alone is packed: a word has four of consecutive k, because the instruction dp4a multiplies
+// 32 bits. Only int8 is packed: a word has four of consecutive k, because the instruction dp4a multiplies
 // four pairs of bytes and adds the products (dot4() in device/numeric.cuh).
 template <class T>
 using PanelWord = Accumulator<T>;

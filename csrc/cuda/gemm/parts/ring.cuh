@@ -37,8 +37,7 @@ struct RingBarriers {
     }
   }
 
-  // Fills the next stage: load(stage, barrier) issues copies of `bytes` in all, in the elected thread
-  // alone.
+  // Fills the next stage: load(stage, barrier) issues copies of `bytes` in all, in the elected thread only.
   template <class Load>
   __device__ __forceinline__ void fill(Position& at, bool elected, int bytes, Load&& load) {
     wait_phase(&empty[at.stage], at.phase);

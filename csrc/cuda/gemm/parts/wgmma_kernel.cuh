@@ -105,7 +105,8 @@ __device__ __forceinline__ void produce_parts(Shared& shared, const Source& sour
 }
 
 // Calls body with the sums of a part. A schedule whose tiles may be narrow has columns_of(part), a multiple
-// of 64; then these are the first sums alone, and shorter instructions multiply them.
+// of 64. In that case the sums are those of the first columns_of(part) columns, which shorter instructions
+// multiply.
 template <class Schedule, class Acc, int R, class Body>
 __device__ __forceinline__ void with_sums_of(const Schedule& schedule, const Part& part, Acc (&sum)[R],
                                              Body&& body) {

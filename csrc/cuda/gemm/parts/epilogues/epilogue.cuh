@@ -48,8 +48,8 @@ __device__ __forceinline__ float activated_sum(const Epilogue& e, int64_t row, i
 }
 
 // Adds bias to a warp's sums in shared memory, and applies the activation. The sums are LINES parts of rows
-// of C, from column0 on; line i belongs to row row_of(i). A __syncwarp() comes before. A lane changes the
-// columns that it stores later (32 neighbours store a line), so none follows.
+// of C, from column0 on; line i belongs to row row_of(i). A __syncwarp() comes before. A lane changes only
+// columns that it stores itself (32 neighbours store a line), so no __syncwarp() follows.
 template <class Out, int LINES, int COLUMNS, class Row>
 __device__ __forceinline__ void finish_lines(const Epilogue& e, float* lines, int pitch, Row&& row_of,
                                              int64_t column0, int64_t m, int64_t n) {

@@ -51,7 +51,8 @@ struct CutArguments {
   int size;             // the rows of all groups
 };
 
-// Tiles of 32 rows and 128 of k, through shared memory, so that both sides are read and written along memory.
+// Tiles of 32 rows and 128 values of k go through shared memory, so that operands are read, and planes
+// written, along their rows in memory.
 inline constexpr int kCutRows = 32, kCutK = 128;
 
 inline __global__ void __launch_bounds__(256) cut_planes_kernel(const __grid_constant__ CutArguments g) {

@@ -5,8 +5,8 @@
 //   x = sum of weight_i * (x mod p_i), less a multiple of P
 //   weight_i = 1 modulo p_i, 0 modulo the others
 //
-// Sums and products are computed for each modulus alone, on residues that fit in bytes: the tensor cores'
-// int8.
+// Sums and products are computed for each modulus separately, on residues that fit in bytes: the tensor
+// cores' int8.
 //
 // Method: Ozaki scheme II (Ozaki, Uchino, Imamura, arXiv:2504.08009). Here the norms of rows and columns
 // bound the sums of products (Cauchy-Schwarz), so each operand keeps half of P's bits.

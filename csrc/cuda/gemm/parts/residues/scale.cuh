@@ -35,8 +35,8 @@ __device__ __forceinline__ Scale scale_of(const Norms& norms, int64_t k, double 
 
 // One block for each group of rows: of A, then of B. A group is useful unless one of its rows is certain to
 // fail. The lower bound of selection.cuh is at most a product of two ratios, one of a row of A and one of a
-// row of B: the mean magnitude over the root mean square. Each is at most 1, so a ratio below the bound
-// decides alone.
+// row of B: the mean magnitude over the root mean square. Each is at most 1, so one ratio below the bound is
+// enough.
 template <class T>
 __global__ void __launch_bounds__(kTileN)
     scale_kernel(const __grid_constant__ Sources<T> sources, double norm_squared, float bound) {

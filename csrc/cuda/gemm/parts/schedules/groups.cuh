@@ -1,7 +1,7 @@
 // Schedules of products with groups of uneven size (core/groups.h), for the kernels of specialized.cuh. The
-// kernel reads the ends of the groups, so nobody waits for them on the host. Contract: a schedule's
-// plan_work(), which all threads of the block call, reads them; after a barrier the other functions are those
-// of PersistentSchedule.
+// kernel reads the ends of the groups, so the host does not wait for them. Contract: all threads of the block
+// call a schedule's plan_work(), which reads the ends. After a barrier, the schedule's other functions may be
+// called; they are those of PersistentSchedule.
 //
 //   RowGroups   the groups are rows of C. Tiles of a group are numbered after those of the groups before, so
 //               that blocks divide the tiles of all groups evenly, however uneven the groups are:
@@ -26,7 +26,7 @@ template <class T>
 struct GroupArguments : Arguments<T> {
   const int32_t* ends;
   int groups;
-  int size;          // the rows of C in all groups, or the k
+  int size;          // the rows of C in all groups, or the values of k in all groups
   const void* bias;  // a number for each column of C, of the result's type; may be null
   int64_t bias_stride, bias_group_stride;
   Sharing sharing;
@@ -51,8 +51,8 @@ GroupArguments<T> group_arguments(const GemmProblem& p, const Gemm<T>& g, bool i
   return a;
 }
 
-// Adds a bias to a thread's sums of a tile of C^T, whose rows are columns of C. The bias begins at column
-// `first` of b.
+// Adds a bias to a thread's sums of a tile of C^T, whose rows are columns of C. Row r of C^T gets number
+// `first` + r of the bias.
 template <class Out, class T, int R>
 __device__ __forceinline__ void add_bias(float (&sum)[R], const GroupArguments<T>& g, int group, int row,
                                          int first) {
@@ -92,7 +92,7 @@ struct GroupPlace {
 // In shared memory: the tiles of all groups, and how blocks share them.
 struct GroupTiles {
   StreamK work;
-  int first[kMostGroups + 1];  // the tiles along the rows of the groups before
+  int first[kMostGroups + 1];  // the tiles, along rows of C, of all groups before this one
 
   // The group of tile `at`. The lanes of a warp look at 32 groups at once. Empty groups begin where the next
   // group does, so the last group that begins at or before the tile is not empty.
@@ -108,8 +108,8 @@ struct GroupTiles {
   }
 };
 
-// Where the stages of a tile begin. load() asks for a stage, which has bytes() bytes. Groups of rows: X
-// begins at row `x` of a group's matrix. Y is `boxes` boxes of rows and begins at row `y`.
+// Where the stages of a tile begin. load() asks for a stage, which has bytes() bytes. With groups of rows, X
+// begins at row `x` of a group's matrix. Y has `boxes` boxes of rows and begins at row `y`.
 inline constexpr int kRowsOfBox = 64;
 struct RowsOrigin {
   int x, group, y, boxes;
@@ -137,8 +137,8 @@ struct RowsOrigin {
       load_box(to + X::kBytes + i * (kRowsOfBox * 128), of_y, full, step * Y::kK, y + i * kRowsOfBox, 0);
   }
 };
-// Groups of k: both operands from value `k` of the plane on (parts/sources/ragged.cuh). The first stage may
-// begin before the group.
+// With groups of k, both operands begin at value `k` of the plane (parts/sources/ragged.cuh). The first stage
+// may begin before the group.
 struct KOrigin {
   int x, y, k, plane;
 
@@ -154,7 +154,8 @@ struct KOrigin {
   }
 };
 
-// Tiles are those of C^T: X are the columns of C (the weights of a group), Y are rows of C.
+// Tiles are those of C^T: the rows of X are columns of C (the weights of a group), and the rows of Y are rows
+// of C.
 template <class S_, class T>
 struct RowGroups {
   using S = S_;
@@ -239,7 +240,8 @@ struct RowGroups {
     const int rows = min(range.size() - at.column, S::kN);
     return (rows + kRowsOfBox - 1) / kRowsOfBox * kRowsOfBox;
   }
-  // As plan_stream_k() (predict/plans.h): the tiles of the last wave are shared where that pays.
+  // Does the same as plan_stream_k() (predict/plans.h): the tiles of the last wave are shared where that
+  // pays.
   __device__ __forceinline__ static StreamK share_tiles(int64_t tiles, int steps, const Sharing& sharing) {
     const int blocks = int(gridDim.x);
     const int64_t left = tiles % blocks;
@@ -250,8 +252,8 @@ struct RowGroups {
   }
 };
 
-// The tiles of a block where none are shared: tile i, with all of its stages. takes_half(): whether the group
-// has rows for the first half of the tile's columns alone.
+// The tiles of a block if no tile is shared: a part is a tile with all of its stages. takes_half(): whether
+// the group has rows only for the first half of the tile's columns.
 template <class Schedule>
 struct WholeTiles {
   const Schedule& schedule;
@@ -306,7 +308,7 @@ struct KGroups {
   }
 };
 
-// As StageProducer (main_loop.cuh), for tiles that know how to load their stages.
+// Like StageProducer (main_loop.cuh). The origin of a tile says how its stages are loaded.
 template <int STAGES, int STAGE_BYTES, class X, class Y>
 class GroupProducer {
  public:

@@ -16,8 +16,8 @@ struct ResultRows {
 // Stores a box by a warp: each lane stores a 32-bit word of a row. Rows are stored in two groups, even and
 // odd ones, because all rows of a group are aligned in the same way: either words of C are aligned to words
 // of the box, or rows of 16-bit elements begin in the middle of a word. In the latter case each word is
-// assembled from the halves of two words, and the first and the last element are stored alone. The code is
-// short, because three warps have to keep up with the tensor cores.
+// assembled from the halves of two words, and the first and the last element are stored by themselves. The
+// code is short, because three warps have to keep up with the tensor cores.
 template <class Out, class Shape>
 __device__ __forceinline__ void store_rows(const unsigned char* box, const ResultRows& out,
                                            const RowsPlace& at) {
