@@ -1,6 +1,6 @@
 """GPUs for which a report can be made: the resources of a multiprocessor, and the limits of a kernel's rate.
 
-What a multiprocessor holds depends on the compute capability alone: CUDA C++ Programming Guide, "Compute
+The resources of a multiprocessor depend only on the compute capability: CUDA C++ Programming Guide, "Compute
 Capabilities", table "Technical Specifications per Compute Capability". Multiprocessors, rates and bandwidth
 are those of NVIDIA's data sheets ("NVIDIA A100 Tensor Core GPU", "NVIDIA H100 Tensor Core GPU", "NVIDIA H200
 Tensor Core GPU", all SXM; "NVIDIA L40S") and of the white paper "NVIDIA Ada GPU Architecture" (GeForce RTX

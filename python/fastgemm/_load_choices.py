@@ -1,7 +1,7 @@
 """Reads stored measurements from disk at import, if there are any.
 
-The modules that read it, :mod:`fastgemm.tuning` and two of ``_choice``, take 10 ms to import, a third of
-what the package took; most processes have no such file, and never tune.
+The modules that read it, :mod:`fastgemm.tuning` and two of ``_choice``, take 10 ms to import, which is a third of
+the package's import. Most processes have no such file and never tune.
 """
 
 from __future__ import annotations

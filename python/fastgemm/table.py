@@ -234,8 +234,8 @@ def check_choice(
     code: str = "none",
     groups: str = "none",
 ) -> None:
-    """Raises the error that a call of an op with this level and kernel raises, by the kernel table alone:
-    ValueError if there is no such kernel, RuntimeError if none takes the dtype. Whether a kernel can run also
+    """Raises the error that a call of an op with this level and kernel raises, as far as the kernel table decides
+    it: ValueError if there is no such kernel, RuntimeError if none takes the dtype. Whether a kernel can run also
     depends on the machine.
 
     On a device without kernels of its own, as ``meta``, those of all devices count.

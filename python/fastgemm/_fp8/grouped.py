@@ -35,8 +35,8 @@ def scaled_grouped_mm(
     """:func:`grouped_mm` of 8-bit floating-point numbers, in which each scale multiplies the codes of its block:
     mixtures of experts whose weights and tokens are fp8.
 
-    ``offs`` holds the ends of G groups, as for :func:`grouped_mm`; nobody waits for them on the host. Scales are
-    those of :func:`scaled_mm` for each matrix, e.g. with scales of rows and columns:
+    ``offs`` holds the ends of G groups, as for :func:`grouped_mm`; the host does not wait for them. Scales are
+    those of :func:`scaled_mm` for each matrix, for example scales of rows and columns:
 
     =============== =============== ================ ================ =============== ====================
     ``a``           ``b``           ``scale_a``      ``scale_b``      result          groups divide
@@ -47,20 +47,21 @@ def scaled_grouped_mm(
     ``(G, M, K)``   ``(G, K, N)``   ``(G, M, 1)``    ``(G, 1, N)``    ``(G, M, N)``   nothing: a batch
     =============== =============== ================ ================ =============== ====================
 
-    On Hopper, groups of rows (or columns) of ``torch.float8_e4m3fn`` with such scales, or one scale for all of an
-    operand, are multiplied as they are, by one kernel. Other types and recipes, and GPUs before it, multiply the
-    numbers in float32; groups of K multiply the codes in bfloat16, which is exact.
+    On Hopper, one kernel multiplies the codes of all groups of rows (or columns) if they are
+    ``torch.float8_e4m3fn`` with such scales, or with one scale for all of an operand. For other types and recipes,
+    and on other GPUs, the numbers are multiplied in float32. With groups of K the codes are multiplied in
+    bfloat16, which is exact.
 
     Args:
         a: ``torch.float8_e4m3fn`` or ``torch.float8_e5m2``. Any strides.
         b: of either type.
-        scale_a: float32 or e8m0. Where the rows of ``a`` are grouped, its recipe is ``"row"``, ``"1x128"``,
-            ``"1x32"`` or ``"tensor"``. Where K is grouped, both have scales of rows and columns, float32.
-        scale_b: likewise, where the columns of ``b`` are grouped.
+        scale_a: float32 or e8m0. If the rows of ``a`` are grouped, its recipe is ``"row"``, ``"1x128"``,
+            ``"1x32"`` or ``"tensor"``. If K is grouped, both operands have float32 scales of rows and columns.
+        scale_b: the same if the columns of ``b`` are grouped.
         offs: int32 ``(G,)``; None for a batch. As for :func:`grouped_mm`, also for wrong ends.
         out_dtype: ``torch.bfloat16``, ``torch.float16`` or ``torch.float32``.
         recipe_a: names the recipe instead of the shape of the scales; see :func:`scaled_mm`.
-        recipe_b: likewise.
+        recipe_b: the same for ``scale_b``.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.

@@ -47,8 +47,8 @@ def scaled_mm(
     """``activation((scale_a * a) @ (scale_b * b) + bias) + residual`` of 8-bit floating-point numbers, in which
     each scale multiplies the codes of its block.
 
-    Every layout, size and alignment is taken, and every recipe on both sides. The shape of the scales tells which
-    codes share one:
+    Operands may have any layout, size, alignment and recipe. The shape of the scales says which codes share a
+    scale:
 
     =============== ================================== ==================================
     recipe          ``scale_a``                        ``scale_b``
@@ -64,7 +64,7 @@ def scaled_mm(
         a: ``(..., M, K)``; ``torch.float8_e4m3fn`` or ``torch.float8_e5m2``. Any strides.
         b: ``(..., K, N)``, of either type. Leading dimensions broadcast against those of ``a``.
         scale_a: float32 or e8m0 (``torch.float8_e8m0fnu``), with the leading dimensions of ``a``. Any strides.
-        scale_b: likewise, of ``b``.
+        scale_b: the same for ``b``.
         bias: ``(N,)``, of the dtype of the result; with a float32 result also of 16 bits.
         out_dtype: ``torch.bfloat16``, ``torch.float16`` or ``torch.float32``; or a type of 8 bits, see
             ``out_scale``.
@@ -73,23 +73,24 @@ def scaled_mm(
         residual: of the shape and dtype of the result (float32 for one of 8 bits).
         out: tensor that receives the result; it must have its exact shape, dtype and device.
         recipe_a: names the recipe instead of the shape, also as torch's ``ScalingType``.
-        recipe_b: likewise.
+        recipe_b: the same for ``scale_b``.
         out_scale: for an ``out_dtype`` of 8 bits: a positive float32 scalar, by which the result is divided before
-            it is rounded; larger numbers become the largest code. Or ``"row"`` or ``"1x128"``: as
-            :func:`quantize_fp8` rounds the float32 result, and its scales are returned, too. The pass that makes
-            codes computes activation and residual.
+            it is rounded; larger numbers become the largest code. Or ``"row"`` or ``"1x128"``: the float32 result
+            is rounded as by :func:`quantize_fp8`, and the scales are returned, too. The pass that makes codes also
+            computes activation and residual.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
-        precision: ``None`` and ``"promoted"``: a tensor core, which keeps 14 bits, sums at most 128 along K, and
-            the sums of these are float32. ``"fast"`` allows longer sums of it; no kernel uses them today.
+        precision: ``None`` and ``"promoted"``: a tensor core, which keeps 14 bits of a sum, sums at most 128
+            values of K, and these sums are added in float32. ``"fast"`` allows longer sums of the tensor core; no
+            kernel uses them today.
         invariant: the bits of a row do not depend on the other rows; see :func:`matmul`.
 
     Returns:
         ``(..., M, N)`` of ``out_dtype``, with swiglu ``(..., M, N / 2)``; with ``out_scale="row"`` or ``"1x128"``
-        a pair, codes and scales. float32 scales of rows and columns multiply the sums, first that of ``a``; if
-        there are others, each multiplies its codes. Sums are those of float32, or on Hopper promoted to it each
-        128 of K, rounded once to the result; before swiglu, too, unless the result has 8 bits
-        (docs/fp8.md).
+        a pair, codes and scales. If all scales are float32 scales of rows and columns, they multiply the sums,
+        first the scale of ``a``. Otherwise each scale multiplies its codes. Sums are computed in float32; on
+        Hopper, sums of 128 products are added in float32. The sum is rounded once to the result. Before swiglu it
+        is rounded, too, unless the result has 8 bits (docs/fp8.md).
 
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.

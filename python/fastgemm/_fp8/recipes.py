@@ -1,7 +1,7 @@
 """Recipes: which codes share a scale.
 
-The scales of an operand form a grid. For ``a`` (M, K) it has a number for each block of rows and each block along
-K; that of ``b`` (K, N) is the same of ``b.mT``, transposed.
+The scales of an operand form a grid. The grid of ``a`` (M, K) has a number for each block of rows and each block
+along K. The grid of ``b`` (K, N) is the transposed grid of ``b.mT``.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def scales_of(name: str, x: Tensor, scale: Tensor, recipe: object) -> tuple[Tens
         name: ``"a"``, or ``"b"``, whose columns are its lines.
         x: the codes.
         scale: one number, or the grid. It has the leading dimensions of ``x``.
-        recipe: None: the first recipe whose grid has the shape of ``scale``. (If several have, they mean the
-            same.)
+        recipe: None: the first recipe whose grid has the shape of ``scale``. (If several recipes have such a grid,
+            they mean the same.)
     """
     if scale.dtype not in (torch.float32, E8M0):
         raise ValueError(

@@ -123,10 +123,10 @@ def quantize(
             (``"lm_head"``, ``"mlp"``, ``"layers.0"``).
         granularity: which weights share a scale, see :func:`fastgemm.quantize_weight`, as for ``group_size``.
         zero_points: int4 and int8 may have them.
-        activations: for ``"fp8"``: layers round their inputs to 8 bits on each call, too, as
-            :func:`fastgemm.quantize_fp8` by this recipe, and multiply codes by codes, as
-            :func:`fastgemm.scaled_mm`: ``"row"``, a scale for each row of the input; ``"1x128"``, for 128 numbers
-            of a row (weights: 128x128); ``"tensor"``, one. These layers have no gradient: call the model under
+        activations: for ``"fp8"``: on each call, layers also round their inputs to 8 bits by this recipe of
+            :func:`fastgemm.quantize_fp8`, and multiply codes by codes, as :func:`fastgemm.scaled_mm` does.
+            ``"row"``: a scale for each row of the input; ``"1x128"``: a scale for 128 numbers of a row (weights:
+            128x128); ``"tensor"``: one scale. These layers have no gradient: call the model under
             ``torch.no_grad()``. None: inputs are not rounded.
 
     Returns:

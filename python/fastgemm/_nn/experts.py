@@ -27,8 +27,8 @@ def experts_forward(
     """The forward pass of a layer of experts of the transformers library, which knows it by the name of
     ``experts_implementation="fastgemm"`` once fastgemm is imported.
 
-    Experts with a gate by silu and without a bias are one :func:`fastgemm.moe`; for all others the two products
-    are grouped, with their biases, and the module's own functions are called between and after them.
+    Experts with a gate by silu and without a bias are one :func:`fastgemm.moe`; other experts are two grouped
+    products with their biases, and the module's own functions are called between and after these products.
 
     Args:
         experts: the module, whose class is decorated by transformers' ``use_experts_implementation``.

@@ -23,10 +23,10 @@ class Sequential(nn.Sequential):
     """``torch.nn.Sequential`` that computes a :class:`Linear` and the activation after it in one call.
 
     The activations are ``ReLU``, ``GELU`` and ``SiLU`` of ``torch.nn``, and the call is :func:`fastgemm.linear`.
-    ``repr`` shows such pairs as ``fused``. The layer and the activation stay ordinary modules: used alone, in
-    another container, sliced, copied or pickled, each works as in torch. Every call of the container checks them
-    again. If one of the two has another class (wrapped, replaced, parametrized), hooks or its own ``forward``, or
-    while global module hooks are registered, both are called one after the other.
+    ``repr`` shows such pairs as ``fused``. The layer and the activation stay ordinary modules: each works as in
+    torch if it is used by itself, in another container, sliced, copied or pickled. Every call of the container
+    checks them again. If one of the two has another class (wrapped, replaced, parametrized), hooks or its own
+    ``forward``, or while global module hooks are registered, both are called one after the other.
 
     Shapes, dtypes and errors are those of ``torch.nn.Sequential`` of the same modules.
     """

@@ -43,7 +43,7 @@ def as_codes(
         x: ``(..., N)``; float32, bfloat16 or float16.
         dtype: of the codes.
         scale: as :func:`check_out_scale` accepts it.
-        activation: also ``"swiglu"``, of which the codes are ``(..., N / 2)``.
+        activation: also ``"swiglu"``; the codes are then ``(..., N / 2)``.
         residual: of the shape of the codes and the dtype of ``x``.
 
     Returns:

@@ -22,7 +22,7 @@ def swiglu(x: Tensor) -> Tensor:
 
 
 def gated(function: str, inner: Tensor, residual: Tensor | None) -> Tensor:
-    """``swiglu(inner) + residual``, of which ``inner`` is the product of a public function."""
+    """``swiglu(inner) + residual``, where ``inner`` is the product of a public function."""
     try:
         result = swiglu(inner)
         if residual is None:

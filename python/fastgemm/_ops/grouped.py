@@ -1,8 +1,8 @@
 """Products of groups of uneven size: the public function, the path of its calls, and its gradient.
 
 As in _ops/gemm.py the three are one module. The gradients of a grouped product are grouped products with the same
-offs: that of an operand with groups is one with its own groups, and that of an operand with a matrix for each
-group is one whose k is grouped."""
+offs. The gradient of an operand with groups has the same groups. The gradient of an operand with one matrix for
+each group is a product whose k is grouped."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def grouped_mm(
         b: of the same dtype and device; int8, uint8 and bool mix.
         offs: int32 ``(G,)`` on the same device, ascending; groups may be empty. Rows or columns of the result
             beyond the last end are zero, and those of the operands are not read. On a CPU other ends raise. On a
-            GPU nobody reads them before the kernel does: ends that descend or exceed the dimension give groups
-            without a meaning, but no access outside of the operands.
+            GPU the ends are not checked: with ends that descend or exceed the dimension, the results have no
+            meaning, but no access is outside of the operands.
         bias: ``(N,)``, added to each group, or ``(G, N)``, a row for each group (not where columns are grouped);
             of the dtype of ``a`` or of the result. Rows beyond the last end get none.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
@@ -166,8 +166,8 @@ def _is_hopper(device: torch.device) -> bool:
 def _runs_on_hopper(
     a: Tensor, b: Tensor, offs: Tensor | None, bias: Tensor | None, options: dict[str, Any]
 ) -> bool:
-    """Whether the kernel computes this call that gathers rows, and joins gate and up before it stores them. For
-    gradients both are computed apart: they need the rows in their order, and the product before the activation."""
+    """Whether the row :data:`ON_HOPPER` computes the call: it gathers rows, and joins gate and up before it stores
+    them. It does neither if there is a gradient, which needs the gathered rows, gate and up."""
     return (
         a.is_cuda
         and not is_compiling()
@@ -307,11 +307,11 @@ def _gradient_of_bias(grad: Tensor, offs: Tensor | None, dims: tuple[int, int], 
     """The sums of the gradient over rows, without those beyond the last end: a product with ones."""
     if dims[0] == dims[1]:
         return grad.sum(-2) if of_groups else grad.sum((0, 1))
-    assert offs is not None  # where something is grouped
-    if dims == (3, 2):  # columns in groups
+    assert offs is not None  # dimensions differ only if there are groups
+    if dims == (3, 2):  # groups of columns
         ones = grad.new_ones(offs.shape[0], 1, grad.shape[0])
         return GROUPED.call((ones, grad, offs, None), {}).squeeze(0)
-    ends = offs if of_groups else offs[-1:]  # all groups are one for a bias that they share
+    ends = offs if of_groups else offs[-1:]  # if all groups share the bias, they count as one group
     if not of_groups and offs.shape[0] == 0:
         return grad.new_zeros(grad.shape[1])
     sums = GROUPED.call((grad.new_ones(1, grad.shape[0]), grad, ends, None), {}).squeeze(1)

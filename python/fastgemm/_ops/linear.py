@@ -93,8 +93,8 @@ def linear(
             :class:`QuantizedWeight`, with ``x`` in bfloat16, float16 or float32.
         bias: ``(N,)``, of the same dtype, or None.
         activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` (gelu with ``approximate="tanh"``), ``"silu"`` or None;
-            or ``"swiglu"`` for an even N: ``silu(gate) * up``, where the first half of a row is the gate. It is a
-            pass after the product, whose result is rounded before it.
+            or ``"swiglu"`` for an even N: ``silu(gate) * up``, where the first half of a row is the gate. It is
+            computed by a pass after the product; the product is rounded before this pass.
         residual: added last; of the shape and dtype of the result, or None.
         out_dtype: ``torch.float32`` for float16 and bfloat16; or ``torch.float8_e4m3fn`` or
             ``torch.float8_e5m2``, see ``out_scale``; otherwise the usual one.

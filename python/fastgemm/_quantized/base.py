@@ -103,7 +103,7 @@ class Packed(Tensor):
         check_dtype(dtype)
         if device == self.device:
             return self._map(torch.clone, dtype=dtype)
-        # The order changes on the GPU, if one takes part.
+        # If a GPU takes part, the order is changed there.
         units = self._has_units_on(device)
         source = self if self.device.type == "cpu" or units else self._ordered(False)
         moved = source._map(lambda x: x.to(device, non_blocking=non_blocking), dtype=dtype)

@@ -20,8 +20,8 @@ else:
 class Converters:
     """Class methods that take codes, scales and zero points as they are: no number is rounded again.
 
-    None of them needs the library. Rounding of inputs that a library does beside (``act_quant_kwargs``,
-    ``input_scale``) is no part of a weight.
+    None of them needs the library. If a library also rounds inputs (``act_quant_kwargs``, ``input_scale``), this
+    is not part of a weight.
     """
 
     @classmethod
@@ -115,7 +115,7 @@ class Converters:
         Args:
             weight: its ``Params4bit``, or the packed codes of one.
             quant_state: a ``QuantState``; None means that of ``weight``. Nested scales (``compress_statistics``)
-                become the float32 numbers that the library computes of them.
+                become the float32 numbers that the library computes from them.
             dtype: of the weight; None means the dtype before quantization.
 
         Returns:

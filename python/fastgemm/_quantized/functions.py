@@ -1,7 +1,7 @@
 """What torch's functions do with a QuantizedWeight.
 
-``__torch_function__`` sees products, which become calls of product.py, and what would ask for a gradient. All
-else goes on to torch, and reaches ``__torch_dispatch__`` as ops: copies, transposes, and ops that are
+``__torch_function__`` turns products into calls of product.py, and refuses calls that would ask for a gradient. It
+passes all other calls on to torch. They reach ``__torch_dispatch__`` as ops: copies, transposes, and ops that are
 refused."""
 
 from __future__ import annotations

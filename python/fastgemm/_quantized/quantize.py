@@ -50,10 +50,10 @@ def quantize_weight(
     """Rounds a weight to 4 or 8 bits.
 
     Every scale is ``max|w| / c`` of its weights, where the largest code c is 7 for int4, 127 for int8, 448 for
-    fp8 and 1 for nf4. Then each weight is divided by its scale, as it was stored, and rounded to the nearest
-    code: integers and floating-point codes to even. mxfp4 has scales ``2 ** (floor(log2(max|w|)) - 2)``, and
-    larger numbers become 6, as the OCP standard says. nvfp4 has one global scale, ``max|w| / (6 * 448)``, and
-    scales ``max|w| / 6 / global``.
+    fp8 and 1 for nf4. Then each weight is divided by its scale, as it was stored, and rounded to the nearest code.
+    Ties go to even, except in nf4. mxfp4 has scales ``2 ** (floor(log2(max|w|)) - 2)``, and larger numbers become
+    6, as the OCP standard says. nvfp4 has one global scale, ``max|w| / (6 * 448)``, and scales
+    ``max|w| / 6 / global``.
 
     If all weights of a block are 0, its scale is 0 (or the smallest scale), and they are 0 again. A NaN or an
     infinity makes the scale of its block NaN, in nvfp4 every scale. So no result hides it, and other blocks
@@ -67,11 +67,11 @@ def quantize_weight(
             else ``"group"``. mxfp4 and nvfp4 have groups only.
         group_size: of ``"group"``: None means 128, but 64 for nf4. mxfp4 has 32 only, and nvfp4 has 16 only.
             Kernels of a GPU take multiples of 16.
-        zero_points: int4 and int8 may have them: the range from the smallest to the largest weight of a block,
-            and 0, becomes that of all codes.
+        zero_points: int4 and int8 may have them: the codes are distributed over the range of the weights of a
+            block, which is extended to include 0.
         activations: the recipe of :func:`fastgemm.quantize_fp8` by which products round their inputs to 8 bits,
-            for fp8: ``"tensor"``, ``"row"`` or ``"1x128"``, which makes ``"128x128"`` the granularity that None
-            means. None: inputs are not rounded. Groups have no such products.
+            for fp8: ``"tensor"``, ``"row"`` or ``"1x128"``. With ``"1x128"``, ``granularity=None`` means
+            ``"128x128"``. None: inputs are not rounded. Weights with groups have no such products.
 
     Returns:
         A :class:`QuantizedWeight` with the dtype and device of ``w``. Scales of groups are bfloat16 (mxfp4:

@@ -121,7 +121,7 @@ class DeviceStopwatch:
         dtype, precision, batch, m, n, k, *transposed = problem
         layout = "".join("NT"[t] for t in transposed)
         try:
-            asked = cast("Precision", precision) if dtype == "float32" else None  # SERIES has these alone
+            asked = cast("Precision", precision) if dtype == "float32" else None  # SERIES has only these
             made = Gemm(m, n, k, ARITHMETIC[dtype], layout, batch, asked)
             instance = instantiate(made, device=self._device)
         except torch.OutOfMemoryError:

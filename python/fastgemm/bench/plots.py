@@ -24,7 +24,7 @@ def sweep_figure(report: Report) -> Figure:
     figure, axis = plt.subplots(figsize=(8.4, 1.6 + 0.24 * len(rows)), layout="constrained")
     for y, row in enumerate(rows):
         s = row.speedup
-        assert s  # of these rows alone
+        assert s  # only of these rows
         axis.plot([s.q1, s.q3], [y, y], color=RUNG, linewidth=2.5, alpha=0.45, solid_capstyle="butt")
         axis.plot(s.median, y, "o", color=RUNG if s.median >= 1 else TORCH, markersize=5)
         axis.annotate(
