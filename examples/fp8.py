@@ -5,12 +5,12 @@
     python examples/fp8.py --recipe row --tokens 16
     python examples/fp8.py --device cpu --json fp8.json
 
-The model is made from a config with random bfloat16 weights, nothing downloaded. bfloat16 is by torch;
-fastgemm.nn.quantize(model, "fp8", activations=recipe) makes the others. lm_head is not run. All are timed in turn.
-The error is that of the last hidden states; rounding alone is the same model by torch in float32, where weights
-and inputs of layers are rounded to 8 bits.
+The model is made from a config with random bfloat16 weights; nothing is downloaded. The bfloat16 model runs in
+plain torch, and fastgemm.nn.quantize(model, "fp8", activations=recipe) makes the others. lm_head is not run. All
+are timed in turn. The error is that of the last hidden states. "rounding alone" is the error of the same model in
+torch and float32, where only weights and inputs of layers are rounded to 8 bits.
 
-Exit codes: 0 fine, 1 hidden states err more than by rounding alone by half, 2 usage, or the transformers library
+Exit codes: 0 fine, 1 an error is more than 1.5 times that of rounding alone, 2 usage, or the transformers library
 is missing.
 """
 
@@ -40,7 +40,7 @@ BASELINE = "bfloat16"
 
 
 def rounded(x: Tensor, recipe: str) -> Tensor:
-    """The numbers that codes and scales stand for."""
+    """x rounded to 8 bits: the numbers that its codes and scales stand for."""
     codes, scale = fastgemm.quantize_fp8(x, recipe)  # type: ignore[arg-type]  # a recipe of the command line
     if recipe == "1x128":
         scale = scale.repeat_interleave(128, -1)[..., : x.shape[-1]]
@@ -48,7 +48,7 @@ def rounded(x: Tensor, recipe: str) -> Tensor:
 
 
 def rounding_alone(model: nn.Module, recipe: str) -> nn.Module:
-    """A float32 copy by torch, whose layers have rounded weights and round their inputs."""
+    """A float32 copy that torch computes, with rounded weights, whose layers round their inputs."""
     quantized = [name for name, x in model.named_parameters() if isinstance(x, fastgemm.QuantizedWeight)]
     model = dequantized(model).float()
     for name in quantized:
@@ -60,7 +60,7 @@ def rounding_alone(model: nn.Module, recipe: str) -> nn.Module:
 def measured(
     sizes: Sizes, recipes: tuple[str, ...], tokens: Tensor, budget: float
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """What is found of each recipe, and complaints."""
+    """A row for each recipe, and a complaint about each whose error is too large."""
     device = tokens.device.type
     with torch.device(device):
         plain = build("llama", sizes).model.bfloat16()

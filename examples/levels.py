@@ -1,4 +1,4 @@
-"""One product on every level of the ladder, and by a kernel of its own choice.
+"""One product on every level of the ladder, and by a kernel that is given by name.
 
 python examples/levels.py
 """

@@ -1,4 +1,4 @@
-"""Models as they are used, by torch alone, under ``fastgemm.patch`` and converted, side by side.
+"""Models as they are used: in plain torch, under ``fastgemm.patch`` and converted, side by side.
 
     pip install 'transformers>=4.50'
     python examples/models.py                                    # a GPU where there is one; 4 minutes on an H200
@@ -7,10 +7,11 @@
     python examples/models.py --tune                             # products are measured where they first run
     python examples/models.py --json models.json
 
-Llama, BERT, GPT-2 and ViT of the transformers library, made from configs with random weights, nothing downloaded;
-the prefill of Llama under torch.compile as well; and torch.cdist, torch.cov and Muon's Newton-Schulz iteration,
-which multiply without a layer. Outputs and, in training, gradients are compared with torch's at the sizes that are
-timed, and may differ by what rounding explains (rounding.py). Then all ways are timed in turn.
+Runs Llama, BERT, GPT-2 and ViT of the transformers library, which are made from configs with random weights:
+nothing is downloaded. The prefill of Llama runs under torch.compile, too. Also runs torch.cdist, torch.cov and
+Muon's Newton-Schulz iteration, which multiply without a layer. Outputs and, in training, gradients are compared
+with torch's at the sizes that are timed, and may differ by what rounding explains (rounding.py). Then all ways are
+timed in turn.
 
 Exit codes: 0 fine, 1 a difference is larger than rounding explains or a model cannot run, 2 usage, or the
 transformers library is missing.
@@ -64,7 +65,7 @@ from torch import Tensor, nn
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 MODEL, COMPILED, CHAIN = "eager", "compiled", "chain"  # groups of the rows
 TO_COMPILE = "llama-prefill"
-WIDE = 32  # sequences, of which one alone must have the same bits under --invariant
+WIDE = 32  # sequences; under --invariant, one of them alone must have the same bits as among all
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Bench:
         return {"total": patch.routed.total, **patch.routed.as_dict()}
 
     def kept_bits(self, case: Case) -> dict[str, int]:
-        """How many layers' products there are, and of how many one sequence alone has the bits that it has
+        """How many products of layers there are, and in how many of them a sequence has the same bits alone as
         among WIDE."""
         found = {"products": 0, "same_bits": 0}
 
@@ -206,8 +207,8 @@ def step_case(name: str, family: Family, scale: Scale) -> Case:
             lambda: spread(lambda: in_float64(work, family.exact), family.dtype, "ieee", family.device)
         ),
         facts=family.layers,
-        # A step of training holds what its backward pass needs, for which there is no room; nor has its product
-        # that sums over sequences such rows.
+        # Not for training: what the backward pass of WIDE sequences needs does not fit into memory, and the
+        # product that sums over sequences has no row that belongs to one sequence.
         wide=None
         if name == "llama-training"
         else lambda: work_of(name, s, WIDE, length, family.device).to(family.dtype),
@@ -246,7 +247,8 @@ class Plan:
         return [name for name in STEPS if name in self.names]
 
     def cases(self, device: str, level: int | None) -> Iterator[Case]:
-        """One at a time, and those of a network in turn: its weights go before the next one's come."""
+        """One case at a time, all cases of one network before those of the next, so that only the weights of one
+        network are in memory."""
         for dtype in self.dtypes:
             for kind, steps in groupby(self.steps, key=lambda name: name.partition("-")[0]):
                 family = Family(kind, self.scale.networks[kind], dtype, device, level, self.invariant)

@@ -1,4 +1,5 @@
-"""A mixture of experts by torch, under ``fastgemm.patch`` and with ``fastgemm.moe`` for its experts, side by side.
+"""A mixture of experts in plain torch, under ``fastgemm.patch``, and with ``fastgemm.moe`` for its experts, side
+by side.
 
     python examples/moe.py                                   # a GPU where there is one
     python examples/moe.py --device cpu --dtype float32 --json moe.json
@@ -8,7 +9,7 @@ experts with a gate by silu. Three steps are timed: prefill (all tokens of some 
 each, after a context) and training (forward and backward pass). torch's experts are two calls of
 torch.nn.functional.grouped_mm, as in the transformers library. Results are compared with those in float64.
 
-Exit codes: 0 fine, 1 results err more than twice as much as torch's, 2 usage.
+Exit codes: 0 fine, 1 an error is more than twice that of torch, 2 usage.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def experts_by_torch(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weig
 
 
 class Block(nn.Module):
-    """Attention and experts, each behind a norm and beside a residual."""
+    """Attention and experts, each after a norm and with a residual connection around it."""
 
     def __init__(self, s: Sizes) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ class Model(nn.Module):
         return x
 
     def with_experts(self, by: Callable[..., Tensor]) -> Model:
-        """The same model, weights included, with other functions of its experts."""
+        """The same model with the same weights, whose experts are computed by another function."""
         other = copy.copy(self)
         other._modules = dict(self._modules)
         other.blocks = nn.ModuleList(copy.copy(block) for block in self.blocks)

@@ -50,7 +50,7 @@ class Scale:
     chains: dict[str, tuple[int, ...]]
 
 
-# The network of a step is what comes before the first dash of its name.
+# The part of a step's name before the first dash is its network.
 STEPS = {
     "llama-prefill": "Llama prefill, {} x {} tokens",
     "llama-decode": "Llama decode, {} x 1 token after {}",
@@ -172,7 +172,8 @@ def build(kind: str, sizes: Sizes) -> nn.Module:
 
 @dataclass
 class Family:
-    """A network in one type: as torch's, converted, compiled, and in float64; all of the same weights."""
+    """A network in one type, with the same weights in each form: torch's own, converted, compiled, and in
+    float64."""
 
     kind: str
     sizes: Sizes
@@ -195,11 +196,11 @@ class Family:
         return copy.deepcopy(self.plain).double()
 
     def contenders(self) -> dict[str, Any]:
-        """The function to call in each way; a patch is around torch's own."""
+        """The function to call in each way; PATCH calls torch's own network under a patch."""
         return {TORCH: self.plain, PATCH: self.plain, CONVERT: self.converted}
 
     def compiled(self) -> dict[str, Any]:
-        """The same, compiled."""
+        """The same, under torch.compile."""
         torch._dynamo.reset()  # code of the other type would count towards torch.compile's limit
         plain, converted = (torch.compile(x, dynamic=False) for x in (self.plain, self.converted))
         return {TORCH: plain, PATCH: plain, CONVERT: converted}
@@ -212,7 +213,8 @@ class Family:
 
 @dataclass(frozen=True)
 class Forward:
-    """A forward pass without gradients. ``output``: of what the network returns; empty: the tensor itself."""
+    """A forward pass without gradients. ``output`` is the attribute of the network's result that is compared;
+    where it is empty, the result itself is the tensor."""
 
     arguments: dict[str, Any]
     output: str = ""
@@ -242,7 +244,7 @@ class Forward:
 
 
 class Decode(Forward):
-    """One token for each sequence, after the others, whose keys and values are kept."""
+    """The last token of each sequence, from the kept keys and values of the tokens before it."""
 
     def step(self, network: Any, products: Products | None = None) -> Callable[[], Values]:
         products = products or contextlib.nullcontext()
@@ -301,13 +303,14 @@ def work_of(name: str, sizes: Sizes, batch: int, length: int, device: str) -> Fo
 
 
 def in_float64(work: Forward, network: Any) -> Values:
-    """The values in float64, with attention by products, whose errors can be modelled."""
+    """The values in float64, with attention computed by matrix products, whose errors can be modelled."""
     with sdpa_kernel(SDPBackend.MATH):
         return work.to(torch.float64).values(network)
 
 
 def newton_schulz(matrix: Tensor) -> Tensor:
-    """Five steps of Muon's iteration towards the nearest orthogonal matrix (K. Jordan, 2024), as it is written."""
+    """Five steps of Muon's iteration towards the nearest orthogonal matrix (K. Jordan, 2024), as one writes it in
+    torch."""
     a, b, c = 3.4445, -4.7750, 2.0315
     x = matrix / matrix.norm()
     for _ in range(5):
@@ -317,7 +320,7 @@ def newton_schulz(matrix: Tensor) -> Tensor:
 
 
 def distances(x1: Tensor, x2: Tensor) -> Tensor:
-    """torch.cdist as it computes many points, with the product in sight: for the model of its errors."""
+    """What torch.cdist computes for many points, written with its product, for the model of its errors."""
     squares = [x.square().sum(-1, keepdim=True) for x in (x1, x2)]
     ones = [torch.ones_like(square) for square in squares]
     left, right = torch.cat([-2 * x1, squares[0], ones[0]], -1), torch.cat([x2, ones[1], squares[1]], -1)
@@ -325,7 +328,7 @@ def distances(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def chain_of(name: str, sizes: tuple[int, ...], device: str) -> tuple[Forward, Callable, Callable]:
-    """Operands, what is called on them, and what says the same in float64."""
+    """The operands, the function to call on them, and a function that computes the same in float64."""
     if name == "cdist":
         points = {"x1": torch.randn(sizes[:2], device=device), "x2": torch.randn(sizes[2:], device=device)}
         return Forward(points), torch.cdist, distances

@@ -5,10 +5,11 @@
     python examples/newton_schulz.py --json newton_schulz.json
 
 Five steps bring the singular values of a gradient near 1 (Jordan and others, "Muon: an optimizer for hidden layers
-in neural networks", 2024). Of three products in a step two are symmetric, and fastgemm computes half of each.
-By torch, by torch.compile and by fastgemm, in turn; each is held against the same steps in float64.
+in neural networks", 2024). A step has three products. Two of them are symmetric, and fastgemm computes only half
+of each. torch, torch.compile and fastgemm are timed in turn, and each result is compared with that of the same
+steps in float64.
 
-Exit codes: 0 fine, 1 fastgemm errs more than torch by half, 2 usage.
+Exit codes: 0 fine, 1 the error of fastgemm is more than 1.5 times that of torch, 2 usage.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fastgemm.cli.console import console
 from rich.table import Table
 from torch import Tensor
 
-SHAPES = {  # layers of a transformer of the size that each device is good for
+SHAPES = {  # weights of a transformer, of a size that suits the device
     "cuda": ((2048, 2048), (2048, 5632), (4096, 4096), (4096, 11008)),
     "cpu": ((256, 1024), (768, 768), (768, 3072)),
 }
@@ -50,7 +51,7 @@ def by_torch(gradient: Tensor) -> Tensor:
 
 
 def by_fastgemm(gradient: Tensor) -> Tensor:
-    """The same, and what is known of the results said."""
+    """The same, where fastgemm is told which results are symmetric."""
     x = gradient / (gradient.norm() + 1e-7)
     for _ in range(STEPS):
         gram = fastgemm.gemm(x, x, trans_b=True, symmetric=True)
@@ -60,7 +61,8 @@ def by_fastgemm(gradient: Tensor) -> Tensor:
 
 
 def errors(results: dict[str, Tensor], exact: Tensor) -> dict[str, dict[str, float]]:
-    """The distances from the exact steps: of each result, relative to its norm, and of its singular values."""
+    """How far each result is from the exact one, relative to the exact one's norm, and how far its singular values
+    are."""
     values = torch.linalg.svdvals(exact)  # once: it takes longer than all else here
     return {
         name: {

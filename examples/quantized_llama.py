@@ -5,12 +5,13 @@
     python examples/quantized_llama.py --format int4 --format nvfp4 --sequences 1
     python examples/quantized_llama.py --device cpu --json llama.json
 
-The model is made from a config with random bfloat16 weights, nothing downloaded. A step decodes one token of each
-sequence after a context, by all of the model and by its layers alone, without lm_head; on a GPU in a CUDA graph.
-bfloat16 is by torch; fastgemm.nn.quantize makes the others, and lm_head remains bfloat16. All are timed in turn.
+The model is made from a config with random bfloat16 weights; nothing is downloaded. A step decodes one token of
+each sequence after a context. It is timed with the whole model and with the layers only, without lm_head; on a GPU
+it is a CUDA graph. The bfloat16 model runs in plain torch. fastgemm.nn.quantize makes the others, whose lm_head
+remains bfloat16. All are timed in turn.
 
-Exit codes: 0 fine, 1 logits err more than those of the dequantized weights by half, 2 usage, or the transformers
-library is missing.
+Exit codes: 0 fine, 1 an error of logits is more than 1.5 times that with dequantized weights, 2 usage, or the
+transformers library is missing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ PROMPT = 32  # tokens of each sequence whose logits are compared
 
 
 def decoder(model: nn.Module, tokens: Tensor) -> Callable[[], Any]:
-    """One token of each sequence after the others, whose keys and values are kept. The same step in every call."""
+    """A function that computes the last token of each sequence from the kept keys and values of the tokens before
+    it. Every call does the same step."""
     cache = model(input_ids=tokens[:, :-1], use_cache=True).past_key_values
 
     def step() -> Any:
@@ -60,7 +62,7 @@ def captured(step: Callable[[], Any], cache: Any) -> Callable[[], Any]:
         for _ in range(3):
             step()
     torch.cuda.current_stream().wait_stream(stream)
-    read = list(cache)  # keys and values that the graph reads; the step puts others in their place
+    read = list(cache)  # keeps the keys and values that the graph reads: each step replaces them
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = step()
@@ -83,7 +85,7 @@ def dequantized(model: nn.Module) -> nn.Module:
 def measured(
     sizes: Sizes, formats: tuple[str, ...], tokens: Tensor, budget: float
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """What is found of each format, and complaints."""
+    """A row for each format, and a complaint about each whose error is too large."""
     device = tokens.device.type
     with torch.device(device):
         plain = build("llama", sizes).bfloat16()

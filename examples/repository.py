@@ -1,5 +1,5 @@
-"""Makes tools/ and benchmarks/ of this repository importable: ``render`` there makes the tables of reports, and
-``studies`` has clocks."""
+"""Makes tools/ and benchmarks/ of this repository importable: their ``render`` makes the tables of reports, and
+their ``studies`` has timers."""
 
 import sys
 from pathlib import Path

@@ -1,20 +1,22 @@
 """How far apart the results of two correct computations of the same network may be.
 
-The rounding errors of one product have bounds. Their effect on later layers depends on the network. So the
-network runs in float64, and an error of random sign is added to the result of each op, as large as the rounding
-error of that op in the given type can be. The change of the results is the possible error of a correct
-computation, and twice the change is the possible difference of two of them.
+The rounding errors of one product have bounds. Their effect on later layers depends on the network. So the network
+runs in float64, and to the result of each op an error of random sign is added, as large as the rounding error of
+that op in the given type can be. The change of the results is the possible error of a correct computation, and
+twice the change is the possible difference of two of them.
 
-Of a sum of K products, each partial sum is rounded to within u of itself. Partial sums of terms with random signs
-grow like a random walk, others towards the result, so they stay near |c| + (sum of (a b)^2)^(1/2); K errors of
-random sign add up like sqrt(K) (N. J. Higham, T. Mary: A New Approach to Probabilistic Rounding Error Analysis,
-SIAM J. Sci. Comput. 41(5), 2019, doi 10.1137/18M1226312). The error is hence taken as
+In a sum of K products, each partial sum is rounded, with a relative error of at most u. Partial sums of terms with
+random signs grow like a random walk, and other partial sums grow towards the result c, so all stay near |c| + (sum
+of (a b)^2)^(1/2). K errors of random sign add up like sqrt(K) (N. J. Higham, T. Mary: A New Approach to
+Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, doi 10.1137/18M1226312). So the error is
+taken as
 
     (u sqrt(K) + e) (|c| + (sum of (a b)^2)^(1/2))  +  u_out |c|
 
-u and u_out are the unit roundoffs of accumulator and result, e is the relative error of a product of operands that
-are rounded first (checking.PRODUCT_ERROR). The sums in a loss and in the gradients of layer norm, which torch may
-add up in the type of the result, get the same with u_out for u; other ops that compute get u_out |x|.
+u and u_out are the unit roundoffs of the accumulator and of the result (without the last term where both have the
+same type), and e is the relative error of a product whose operands are rounded first (checking.PRODUCT_ERROR). The
+sums in a loss and in the gradients of layer norm, which torch may add up in the type of the result, get an error
+of the same form, with u_out in place of u. The result x of any other op that computes gets the error u_out |x|.
 """
 
 from __future__ import annotations
@@ -174,9 +176,9 @@ def adamw_bound(
 ) -> Tensor:
     """How far apart the weights of two runs may lie after the first step of AdamW.
 
-    It moves a weight by lr g / (|g| + eps), which grows with g: two gradients within ``half_bound`` of the exact
-    one give weights no farther apart than the ends of that interval do. Besides, each run rounds: about eight
-    times on the way to the step, twice when it changes the weight.
+    The step moves a weight by lr g / (|g| + eps), which grows with g: two gradients within ``half_bound`` of the
+    exact one give weights no farther apart than the two ends of that interval give. Besides, each run rounds about
+    eight times while it computes the step, and twice when it changes the weight.
     """
     g, u = gradient.double(), unit_roundoff(dtype)
     high, low = (x / (x.abs() + eps) for x in (g + half_bound, g - half_bound))
@@ -189,7 +191,7 @@ def differences(
     """The difference of each value of two runs, and its bound: twice the change that rounding causes in one
     correct run.
 
-    What comes before "of" in a value's name is its kind.
+    The part of a value's name before " of " is its kind.
     """
     return [
         Difference.of(name.partition(" of ")[0], value, second[name], 2 * half_bounds[name], exact[name])

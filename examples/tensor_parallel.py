@@ -3,15 +3,17 @@
     torchrun --standalone --nproc-per-node 2 examples/tensor_parallel.py
     torchrun --standalone --nproc-per-node 2 examples/tensor_parallel.py --size 1024 2048 8192 --type tf32
 
-One process a device: GPUs through NCCL where every process has one, else CPU cores through gloo. The model knows
-nothing of it. Its parameters become DTensors, ``up`` cut into columns and ``down`` into rows, so that each device
-computes its share of the hidden units and one all-reduce adds up what they contribute:
+Each device has one process. The devices are GPUs, connected through NCCL, where there is one for every process,
+and else CPU cores, connected through gloo. The model's code is that of one device. Its parameters become DTensors,
+``up`` cut into columns and ``down`` into rows, so that each device computes its share of the hidden units and one
+all-reduce adds up what they contribute:
 
     x (tokens, hidden) @ up (hidden, ffn)   ->  gelu  @  down (ffn, hidden)   ->  sum of
     replicated           Shard(1)               Shard(1)      Shard(0)            Partial
 
-The output and all gradients are checked against float64 on one device before anything is timed: of one device and
-of all of them, whose errors may differ by the rounding of the partial sums. docs/scale.md explains the figures.
+Before anything is timed, the output and all gradients are compared with float64 on one device: first those of one
+device, then those of all devices together. The two errors may differ by the rounding of the partial sums.
+docs/scale.md explains the figures.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class MLP(nn.Module):
 
 
 def tensor_parallel(mlp: MLP, mesh: DeviceMesh) -> MLP:
-    """The same module with its parameters shared out; it takes and returns tensors that every device has whole."""
+    """The same module with its parameters cut into one part for each device. It takes and returns whole tensors,
+    the same on every device."""
 
     def shard(_name: str, module: nn.Module, mesh: DeviceMesh) -> None:
         for name, placement in (("up", Shard(1)), ("down", Shard(0))):
@@ -100,9 +103,9 @@ class Problem:
         return 4 * tokens * hidden * ffn
 
     def calls(self) -> dict[str, Callable[[], object]]:
-        """The functions to time. "compute" and "all-reduce" are the two halves of "by hand", which is "whole"
-        without
-        DTensor; "columns" and "inner" are the first product alone, cut along N and K, with a result for everyone.
+        """The functions to time. "by hand" is "whole" without DTensor, and "compute" and "all-reduce" are its two
+        halves. "columns" and "inner" are only the first product, cut along N or along K, with the whole result on
+        every device.
         """
         mesh, up, down = self.mesh, self.all.up.to_local(), self.all.down.to_local()
         share = MLP(up, down, self.precision)
@@ -136,7 +139,8 @@ class Problem:
         }
 
     def errors(self) -> dict[str, float]:
-        """The largest relative error (Frobenius norm) of output and gradients, of one device and of all."""
+        """The largest relative error (Frobenius norm) of output and gradients, on one device and on all of
+        them."""
 
         def results(model: Callable[[Tensor], Tensor], *leaves: Tensor) -> list[Tensor]:
             output = model(leaves[0])
@@ -278,8 +282,9 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     # torch's caches of DTensor operations keep the process group, and with it gloo's threads, beyond
-    # destroy_process_group. One of them that lets go of its last tensor needs the interpreter, and where that is
-    # being torn down the process ends by SIGABRT: so it is not torn down.
+    # destroy_process_group. A thread of gloo that releases its last tensor needs the interpreter. If the
+    # interpreter is shutting down at that time, the process ends by SIGABRT. So the process exits without shutting
+    # it down.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

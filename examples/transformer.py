@@ -1,13 +1,12 @@
-"""A small transformer, trained one step by torch alone and by torch under ``fastgemm.patch``, side by side.
+"""A small transformer, trained one step in plain torch and under ``fastgemm.patch``, side by side.
 
     python examples/transformer.py                                  # CPU, float32; a GPU where there is one
     python examples/transformer.py --device cuda --dtype bfloat16 --json transformer.json
     python examples/transformer.py --size cuda-wide --dtype bfloat16
 
-The model is written with torch alone and random weights, with attention by products and softmax or by
+The model uses only torch and has random weights. Its attention is computed by products and softmax or by
 ``scaled_dot_product_attention``. Loss, logits, gradients and the weights after a step of AdamW are compared with
-those of torch, and held against what rounding may do to them (rounding.py). Then both are timed in
-turn.
+those of plain torch, and may differ by what rounding explains (rounding.py). Then both are timed in turn.
 
 Exit codes: 0 fine, 1 a difference is larger than rounding explains, 2 usage.
 """

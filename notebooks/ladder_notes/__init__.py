@@ -1,4 +1,4 @@
-"""What the notebooks share: sources, counters, measurements here and on a GPU, and pictures.
+"""What the notebooks share: source code, counters, measurements on this machine and on a GPU, and pictures.
 
 drawings.py has the pictures that explain an idea, own_kernels.py compiles kernels that a notebook writes.
 """
@@ -38,7 +38,7 @@ from . import drawings  # noqa: E402
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
 DPI, COLOURS = 80, 128  # of pictures: a notebook stays small, and its text as large as the page's
-# Seconds for each kernel: a notebook wants the order of magnitude, `fastgemm ladder` takes more.
+# Seconds for each kernel: enough for the order of magnitude, which a notebook needs. `fastgemm ladder` takes more.
 BUDGET = 0.2
 
 pd.set_option("display.max_colwidth", None)  # messages of the checks are sentences
@@ -48,13 +48,14 @@ pd.set_option("display.max_colwidth", None)  # messages of the checks are senten
 
 
 def _source_file(file: str) -> tuple[Path, str]:
-    """A file of csrc as it was installed, else that of this repository, and which of them it is."""
+    """A file of csrc, the installed one or else that of this repository, and which of the two it is."""
     installed = Path(str(files("fastgemm"))) / "csrc" / file
     return (installed, "installed") if installed.is_file() else (REPOSITORY / "csrc" / file, "repository")
 
 
 def _function(lines: list[str], name: str) -> list[str]:
-    """From the comment, template line or blank line above the definition of ``name`` to its closing brace."""
+    """The lines of the definition of ``name``, to its closing brace, and the lines above it up to a blank one,
+    such as its comment."""
     definition = re.compile(rf"(?!\s*//).*(\b{name}\(|\b(struct|union) {name}\b)")
     at = next((i for i, line in enumerate(lines) if definition.match(line)), None)
     if at is None:
@@ -71,7 +72,7 @@ def source(file: str, *names: str) -> None:
 
 
 def own_source(file: str, *names: str) -> str:
-    """Shows functions of a file beside this one, and returns all of its text."""
+    """Shows functions of a file in this folder, and returns the text of the whole file."""
     text = (Path(__file__).parent / file).read_text(encoding="utf-8")
     _show(text.splitlines(), f"notebooks/ladder_notes/{file}`", names)
     return text
@@ -90,7 +91,7 @@ def _show(lines: list[str], title: str, names: tuple[str, ...]) -> None:
 
 @cache
 def explained(op: str, kernel: str, shape: tuple[int, ...], **more: object) -> fastgemm.Report:
-    """``fastgemm.explain`` of a kernel; asked for again it does not run again."""
+    """``fastgemm.explain`` of a kernel, which runs once for the same arguments."""
     return fastgemm.explain(op, kernel=kernel, shape=shape, **more)
 
 
@@ -147,7 +148,7 @@ def problems(report: fastgemm.Report) -> pd.DataFrame:
 def here(op: str, size: int) -> Report:
     """The ladder of this machine's CPU: every level checked, then timed in turn with the others.
 
-    On one thread: two that wait for each other show what else the machine does rather than what a rung does.
+    On one thread: threads that wait for each other would show what else the machine does, not what a rung does.
     """
     problem = Gemm(size, size, size) if op == "gemm" else Transpose(size, size)
     return run_ladder([problem], budget=BUDGET, threads=1)
@@ -155,19 +156,19 @@ def here(op: str, size: int) -> Report:
 
 @cache
 def kept(device: str, name: str, op: str | None = None) -> Report | AccuracyReport:
-    """What was measured before: benchmarks/results/``device``/``name``.json, or its rows of one op."""
+    """An earlier measurement: benchmarks/results/``device``/``name``.json, or its rows of one op."""
     path = RESULTS / device / f"{name}.json"
     report = read_accuracy(path) if name == "accuracy" else read_report(path)
     return replace(report, results=select(report.results, op=op)) if op else report
 
 
 def on_gpu(name: str, op: str | None = None) -> Report | AccuracyReport:
-    """What was measured on a GPU."""
+    """An earlier measurement on a GPU."""
     return kept("h100", name, op)
 
 
 def gain(op: str, level: int, size: int) -> None:
-    """What a level buys over the one below: here, in a longer run on a CPU, and on a GPU."""
+    """How much faster a level is than the one below: on this machine, in a longer run on a CPU, and on a GPU."""
     runs = {
         "this machine, now": here(op, size),
         "kept": kept("amd-26-2", "ladder", op),
@@ -186,7 +187,7 @@ def gain(op: str, level: int, size: int) -> None:
 
 
 def rates_of(*kernels: str) -> None:
-    """What these kernels of gemm reach on a GPU, in float32."""
+    """The rates of these kernels of gemm on a GPU, in float32."""
     report = on_gpu("ladder", "gemm")
     rows = [row for kernel in kernels for row in select(report.results, kernel=kernel) if row.level != 7]
     cells = [[f"`{row.kernel}`", row.role, rate(row.rate), percent(row.share_of_limit)] for row in rows]
@@ -206,7 +207,8 @@ def table(kind: Table, report: Report) -> None:
 
 
 def notes_of(report: Report) -> str:
-    """Where this run's order is not the ladder's: samples are short, and a busy machine shifts ratios."""
+    """Which levels were not faster than the one below in this run: samples are short, and a busy machine shifts
+    ratios."""
     said = [text for op in report.summary.values() for text in op["order_violations"]]
     return "; ".join(said) or "every level is faster than the one below"
 
@@ -228,12 +230,13 @@ def show_ladder(report: Report) -> None:
 
 
 def show_accesses(*reports: fastgemm.Report, space: str) -> None:
-    """One warp-wide request of each: its sectors (space ``"global"``) or its banks (``"shared"``)."""
+    """One request of a whole warp from each report: its sectors (space ``"global"``) or its banks
+    (``"shared"``)."""
     show(access_figure(list(reports), spaces=(space,), stacked=True))
 
 
 def _bytes_for(reports: list[fastgemm.Report], unit: str, least: float | None = None) -> Figure:
-    """What each kernel asks of global and of shared memory, for one ``unit`` of its work."""
+    """The bytes that each kernel moves in global and in shared memory for one ``unit`` of its work."""
     figure = Figure(figsize=(9.5, 0.9 + 0.42 * len(reports)), layout="constrained")
     panels = {
         "global memory": lambda totals: totals.bytes_moved,
@@ -241,7 +244,7 @@ def _bytes_for(reports: list[fastgemm.Report], unit: str, least: float | None = 
     }
     names = [f"{report.level or ''}  {report.kernel}" for report in reports]
     for axis, (name, moved) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
-        # Work is 2 M N K operations, or the bytes read and those written.
+        # The roofline's work is 2 M N K operations for a product, and the bytes read and written for a transpose.
         values = [moved(report.totals) / (report.roofline.work / 2) for report in reports]
         axis.barh(names, values, color=drawings.BLUE, height=0.66)
         for y, value in enumerate(values):
@@ -257,10 +260,11 @@ def _bytes_for(reports: list[fastgemm.Report], unit: str, least: float | None = 
 
 
 def bytes_a_multiply_add(reports: list[fastgemm.Report]) -> Figure:
-    """What products ask of either memory for one multiply-add."""
+    """The bytes that products move in either memory for one multiply-add."""
     return _bytes_for(reports, "multiply-add")
 
 
 def bytes_a_byte(reports: list[fastgemm.Report]) -> Figure:
-    """What transposes ask of either memory for one byte of the matrix, beside the least that is possible."""
+    """The bytes that transposes move in either memory for one byte of the matrix, and the least that is
+    possible."""
     return _bytes_for(reports, "byte of the matrix", least=2)

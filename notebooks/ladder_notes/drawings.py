@@ -1,4 +1,4 @@
-"""Pictures of ideas: where data live, who does what, and when. Nothing here is measured.
+"""Pictures that explain ideas: where data are, which thread does what, and when. Nothing here is measured.
 
 Numbers in them come from the tables of fastgemm._gpus (NVIDIA's data sheets and programming guide).
 """
@@ -37,7 +37,7 @@ def _box(
 
 
 def memory_levels(name: str = "H200") -> Figure:
-    """Where a number can be, how much fits there, and how fast it comes."""
+    """The memories that can hold a number, how much fits into each, and how fast it is read."""
     gpu = find_gpu(name)
     held, shared = gpu.holds, gpu.shared_wavefronts * BANKS * BANK_BYTES
     rows = [
@@ -82,7 +82,8 @@ def _grid(
 
 
 def threads_on_a_result() -> Figure:
-    """Which element of C each lane of a warp computes: along a row, or down a column."""
+    """Which element of C each lane of a warp computes, where a warp lies along a row and where it lies down a
+    column."""
     figure, axes = _figure(10, 3.2, 2)
     cases = [
         ("naive: a warp along a row of C", lambda i, j: i == 2, lambda i, j: j),
@@ -103,7 +104,7 @@ def threads_on_a_result() -> Figure:
 
 
 def tiles_of_a_product() -> Figure:
-    """A block's tile of C, and what of A and B it needs: a strip each, walked tile by tile."""
+    """A block's tile of C and the strips of A and B that it needs, which it reads tile by tile."""
     figure, (axis,) = _figure(6.4, 4.2)
     _box(axis, 0, 0, 4, 4, GREY)
     _box(axis, 4.4, 0, 4, 4, GREY)
@@ -134,7 +135,8 @@ def _lane_of_work(
 
 
 def pipeline(steps: int = 6, load: float = 1.4, compute: float = 1.0, stages: int = 3) -> Figure:
-    """When tiles are fetched and used: in turn (levels 2 to 4), and overlapped (level 5). Times are made up."""
+    """When tiles are fetched and when they are used: in turn (levels 2 to 4), and at the same time (level 5). The
+    times are invented."""
     figure, axes = _figure(10, 3.0, 1)
     axis = axes[0]
     t, serial_loads, serial_products = 0.0, [], []
@@ -177,7 +179,7 @@ def pipeline(steps: int = 6, load: float = 1.4, compute: float = 1.0, stages: in
 
 
 def transpose_tile() -> Figure:
-    """A tile is read along rows, and written along rows: the turn happens in shared memory."""
+    """A tile is read along rows and written along rows; it is transposed where it is read from shared memory."""
     figure, axes = _figure(10, 2.9, 3)
     titles = ("src: a warp reads a row", "shared memory: a warp reads a column", "dst: a warp writes a row")
     marked = (lambda i, j: i == 1, lambda i, j: j == 1, lambda i, j: i == 1)
@@ -188,7 +190,8 @@ def transpose_tile() -> Figure:
 
 
 def banks(width: int, pitch: int, column: int = 0, rows: int = 8) -> Figure:
-    """The bank of every word of a small tile whose rows are ``pitch`` words apart, of ``width`` banks."""
+    """The bank of every word of a small tile, where there are ``width`` banks and rows are ``pitch`` words
+    apart."""
     figure, (axis,) = _figure(1.2 + 0.42 * pitch, 0.8 + 0.36 * rows)
     bank = lambda i, j: (i * pitch + j) % width  # noqa: E731
     _grid(
@@ -213,7 +216,7 @@ def banks(width: int, pitch: int, column: int = 0, rows: int = 8) -> Figure:
 def fragment(
     layout: Callable[[int, int], tuple[int, int]], rows: int, columns: int, held: int, title: str
 ) -> Figure:
-    """Which lane holds each element of a fragment; ``layout(lane, i)`` is the place of its i-th."""
+    """Which lane holds each element of a fragment; ``layout(lane, i)`` is the place of the lane's i-th element."""
     owner = {layout(lane, i): (lane, i) for lane in range(WARP) for i in range(held)}
     figure, (axis,) = _figure(1.0 + 0.52 * columns, 0.6 + 0.3 * rows)
     for (i, j), (lane, element) in owner.items():
@@ -225,7 +228,7 @@ def fragment(
 
 
 def number_formats(formats: dict[str, tuple[int, int]]) -> Figure:
-    """Sign, exponent and fraction bits of number formats; ``formats`` has (exponent, fraction)."""
+    """Sign, exponent and fraction bits of number formats; ``formats`` has the widths (exponent, fraction)."""
     figure, (axis,) = _figure(9.5, 0.7 + 0.42 * len(formats))
     for y, (name, (exponent, fraction)) in enumerate(formats.items()):
         axis.text(-0.4, -y + 0.4, name, ha="right", va="center", fontsize=10)
@@ -244,7 +247,7 @@ def number_formats(formats: dict[str, tuple[int, int]]) -> Figure:
 
 
 def sectors_of_a_warp() -> Figure:
-    """32 lanes that read neighbouring floats, and 32 that read a column: what moves for each."""
+    """The sectors that move when 32 lanes read neighbouring floats, and when they read a column."""
     figure, axes = _figure(10, 1.9, 2)
     words = SECTOR // BANK_BYTES
     for axis, apart, title in zip(axes, (1, words), ("side by side", "a row apart"), strict=True):
@@ -268,7 +271,7 @@ def sectors_of_a_warp() -> Figure:
 
 
 def swizzle(rows: int = 8, units: int = 8) -> Figure:
-    """Where the 16-byte units of each row of a tile are kept: unit u of row i at place u xor i."""
+    """Where the 16-byte units of each row of a tile are kept: in order, or unit u of row i at place u xor i."""
     figure, axes = _figure(10, 3.0, 2)
     for axis, place, title in zip(
         axes,

@@ -1,8 +1,8 @@
-"""Kernels written in a notebook, compiled for the simulator and run beside those of the package.
+"""Compiles kernels that are written in a notebook, for the simulator, and runs them beside those of the package.
 
-They are files as csrc/cuda has them (CONTRIBUTING.md, "A CUDA kernel, on a laptop"), but outside of it: nothing of
-the package is changed or compiled again. It needs this repository, of the version that is installed, and a C++
-compiler, cmake, ninja and nanobind.
+Each is a file such as those of csrc/cuda (CONTRIBUTING.md, "A CUDA kernel, on a laptop"), in another folder:
+nothing of the package is changed or compiled again. Needs a clone of this repository, of the installed version,
+and a C++ compiler, cmake, ninja and nanobind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OwnKernels:
 
     @contextmanager
     def simulate(self) -> Iterator[None]:
-        """As ``fastgemm.simulate()``, with only these kernels. A fault raises RuntimeError."""
+        """Does what ``fastgemm.simulate()`` does, with only these kernels. A fault raises RuntimeError."""
         with kernels_of(self.module), fastgemm.simulate():
             yield
 
@@ -50,7 +50,8 @@ class OwnKernels:
             return fastgemm.matmul(a, b, kernel=kernel or self.names[0])
 
     def check(self, problem: Problem, kernel: str | None = None) -> str:
-        """What comes of a problem: right by the bound of fastgemm.bench, or wrong and where, or the fault."""
+        """Runs a problem, and says whether its result is right by the bound of fastgemm.bench, or where it is
+        wrong, or what the fault was."""
         instance = instantiate(problem)
         with self.simulate():
             try:
@@ -60,13 +61,14 @@ class OwnKernels:
         return f"right, {outcome.worst:.2f} of the bound" if outcome.right else f"wrong: {outcome.message}"
 
     def explain(self, op: str = "gemm", kernel: str | None = None, **problem: Any) -> fastgemm.Report:
-        """As ``fastgemm.explain``: counters by line, and in ``problems`` what the checks found."""
+        """``fastgemm.explain`` of one of them: counters for each line, and in ``problems`` what the checks
+        found."""
         with kernels_of(self.module):
             return fastgemm.explain(op, kernel=kernel or self.names[0], **problem)
 
 
 def _tool(name: str) -> str:
-    """Of this environment, whether or not it is activated."""
+    """The path of a tool of this environment, whether or not the environment is activated."""
     path = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if path is None:
         raise RuntimeError(f"to compile kernels this notebook needs {name}: pip install cmake ninja nanobind")
@@ -74,7 +76,7 @@ def _tool(name: str) -> str:
 
 
 def _levels(op: str, launchers: list[str]) -> str:
-    """The list of an op's launchers: the package's header, with these in place of its own."""
+    """A header that lists an op's launchers: the package's header, with these launchers in place of its own."""
     listed = "".join(f" DECLARE({launcher})" for launcher in launchers)
     problem = f"const {op.capitalize()}Problem&"
     declared = "".join(f"void {launcher}({problem}, Context&);\n" for launcher in launchers)
@@ -86,13 +88,13 @@ def _levels(op: str, launchers: list[str]) -> str:
 
 
 def _rows(launchers: list[str]) -> str:
-    """The list of GEMM's kernels, with these in place of the package's."""
+    """A rows.def that lists these kernels in place of the package's."""
     listed = "".join(f"FASTGEMM_ROW({launcher.removeprefix('gemm_')})\n" for launcher in launchers)
     return f"{listed}#undef FASTGEMM_ROW\n"
 
 
 def _write(path: Path, text: str) -> None:
-    """Leaves an unchanged file alone, so that it is not compiled again."""
+    """Does not write a file that would not change, so that it is not compiled again."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -123,7 +125,7 @@ def compile_kernels(file: str, source: str) -> OwnKernels:
     found = LAUNCHER.findall(source)
     if not found:
         raise RuntimeError(f"{file} has no launcher: void gemm_NAME(const GemmProblem&, Context&)")
-    # A module that is loaded cannot be loaded again from the same place: each text has a place of its own.
+    # A module that is loaded cannot be loaded again from the same path: so each source text has its own path.
     name = f"{Path(file).stem}_{hashlib.sha256(source.encode()).hexdigest()[:8]}"
     folder = BUILD / "kernels" / name / "csrc" / "cuda"
     _write(folder / found[0][0] / file, source)
@@ -135,11 +137,11 @@ def compile_kernels(file: str, source: str) -> OwnKernels:
         _write(folder / op / "levels.h", _levels(op, launchers[op]))
     _build(name)
     (path,) = (BUILD / "modules" / name).glob("_simt*.so")
-    # The entry is PyInit__simt, whatever stands before the dot; Python keeps one module for each name.
+    # The entry point is PyInit__simt whatever comes before the dot, and Python keeps one module for each name.
     spec = importlib.util.spec_from_file_location(f"{name}._simt", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    load_simulator().install()  # loading the module has put its kernels there
+    load_simulator().install()  # because loading the module installed its kernels
     return OwnKernels(module, tuple(kernel for _, kernel in found))
 
 

@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads) bytes(Gemm<int8_t> batch, unsigned t
   g.result.store(row, col, sum);
 }
 
-// Launches a kernel for one element type alone.
+// Launches a kernel that exists for one element type only.
 template <class Only, auto kernel, int tile, int threads>
 void launch_for(const char* name, const GemmProblem& problem, Context& context) {
   run_every_type(problem, context, [&]<class T>(const Gemm<T>& g, int batch) {

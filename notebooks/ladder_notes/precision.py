@@ -1,4 +1,4 @@
-"""What float32 products cost and are worth: rates and errors on a Hopper GPU, from benchmarks/results/h100."""
+"""Rates and errors of float32 products in each precision on a Hopper GPU, from benchmarks/results/h100."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ SIZE = 4096
 
 
 def _rates() -> list[Measurement]:
-    """Square float32 products of SIZE, stored by rows, in each precision: the fastest, level 6 and torch."""
+    """Square float32 products of SIZE, stored by rows, in each precision: the fastest kernel, that of level 6, and
+    torch."""
     rows = [row for name in ("weak_spots", "tensor_cores") for row in on_gpu(name).results]
     return [
         row
@@ -47,7 +48,7 @@ def rates_and_errors(distribution: str = "normal") -> pd.DataFrame:
 
 
 def rates_against_errors() -> Figure:
-    """The same as a picture: to the right is faster, further down more accurate."""
+    """The same as a picture, in which faster kernels are further right and more accurate ones further down."""
     table = rates_and_errors().reset_index()
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     axis = figure.subplots()
@@ -76,7 +77,7 @@ def rates_against_errors() -> Figure:
 
 
 def unit_rates(name: str = "H200") -> Figure:
-    """What the arithmetic units of a GPU do at most, by the type that they multiply (data sheet)."""
+    """The peak rates of a GPU's arithmetic units, for each type that they multiply (data sheet)."""
     gpu = find_gpu(name)
     rates = {
         "float64": gpu.peak("float64"),
