@@ -3,7 +3,7 @@
     python tools/check_sass.py           check, and rewrite the table in docs/cuda_kernels.md and the registers
                                          and shared memory that `fastgemm explain` works with
     python tools/check_sass.py --check   check; write nothing, fail if either would change
-    python tools/check_sass.py --kernel tiled   that kernel's file alone, after KERNEL=tiled tools/compile_cuda.sh
+    python tools/check_sass.py --kernel tiled   only that kernel's file, after KERNEL=tiled tools/compile_cuda.sh
 
 A kernel fails if it uses local memory (spilled registers, arrays indexed at run time) on any architecture, or
 if it promises 16-byte accesses and lacks them. Files named pitfall_* show these mistakes on purpose and

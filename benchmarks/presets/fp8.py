@@ -4,8 +4,8 @@
 the product that "fastgemm" and torch compute as NT. Errors are norms over some rows, relative to the float64
 product of the quantized operands; results are bfloat16, or float32 where the group is "errors". "quantize" rounds
 a bfloat16 matrix, and is compared with "copy", a copy that moves as many bytes. "swiglu" is a layer of bfloat16
-weights whose result has 8 bits: "fastgemm" is one call, "separate" the product, torch's silu and product, and
-``quantize_fp8``.
+weights whose result has 8 bits: "fastgemm" is one call, and "separate" is the product, then torch's silu and
+multiplication, then ``quantize_fp8``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Products of groups of uneven size beside torch's grouped_mm, and the gradients of their weights.
 
-Tokens go to the experts as a trained router sends them: some get many, many get few. "fastgemm" is
+Tokens are distributed as by a trained router: a few experts get many tokens, and many get few. "fastgemm" is
 ``level=None``; the rows of level 6 have their own names. "swiglu" is the product of gate and up with
-``activation="swiglu"``, whose result has half the columns. "read" is the time in which torch's sum reads as many
-bytes as must move. Errors are norms of the largest group, relative to the float64 product; those of fastgemm must
-be near torch's. Products of float8_e4m3fn have scales of rows and columns.
+``activation="swiglu"``, whose result has half the columns. "read" is the time that torch's sum takes to read as
+many bytes as the product must read and write. Errors are norms of the largest group, relative to the float64
+product; those of fastgemm must be near torch's. Products of float8_e4m3fn have scales of rows and columns.
 """
 
 from __future__ import annotations

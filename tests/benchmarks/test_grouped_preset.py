@@ -42,7 +42,8 @@ def test_a_wrong_product_is_found(monkeypatch):
 
 
 def test_codes_with_scales(monkeypatch):
-    """torch has such products on GPUs alone; here fastgemm's stands for it, and then errs."""
+    """torch has such products only on GPUs. Here fastgemm's takes its place, and then fastgemm's own is made
+    wrong."""
     real = fastgemm.scaled_grouped_mm
 
     def of_torch(a, b, scale_a, scale_b, offs, out_dtype):

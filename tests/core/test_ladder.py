@@ -23,7 +23,7 @@ MOST_LINES = 150  # lines of a rung: three screens of 50 lines
 # Best Kept Secrets of Peer Code Review, 2006).
 MOST_NEW = 600
 # The first rung includes what all rungs use: the problem, whose weight may be packed and whose rows may be in
-# groups, types, launches; of its new lines 250 are read for groups alone, which docs/grouped.md explains. wmma
+# groups, types, launches; 250 of its new lines are only for groups, which docs/grouped.md explains. wmma
 # includes the main loop of mma_sync (parts/line_tile.cuh), because a simpler loop has half the rate, and
 # device/wmma.cuh, which defines the simulator's fragments besides CUDA's.
 MORE_NEW = {"level1_naive": 1270, "level6_wmma": 900}

@@ -32,7 +32,7 @@ def operand(
 
 
 def dequantized(codes: Tensor, scale: Tensor, recipe: str) -> Tensor:
-    """The numbers of (..., lines, k), in float64."""
+    """The numbers that codes (..., lines, k) and scales stand for, in float64."""
     blocks, (lines, k) = RECIPES[recipe], codes.shape[-2:]
     if scale.numel() == 1:
         return codes.double() * scale.double().reshape(())
@@ -43,11 +43,13 @@ def dequantized(codes: Tensor, scale: Tensor, recipe: str) -> Tensor:
 
 
 def assert_near(result: Tensor, a: Tensor, b: Tensor, expected: Tensor | None = None) -> None:
-    """Within a bound of float32 sums of K products, and one rounding; a and b in float64.
+    """Asserts that ``result`` is within the error bound of float32 sums of K products and one rounding. ``a`` and
+    ``b`` are the operands in float64.
 
-    Each number may be rounded to float32 once, and a sum of K terms errs by at most K units of 2**-24 of the sum
-    of moduli, for any order. On a GPU the tensor cores may have added up to 128 terms, 32 at a time, and kept 14
-    bits of the largest of each 32 and their sum: up to 132 units of 2**-14. Such errors average out in a norm.
+    Each number may be rounded to float32 once. The error of a sum of K terms, in any order, is at most K * 2**-24
+    times the sum of the absolute values. On a GPU the tensor cores may have added up to 128 terms, 32 at a time,
+    and kept only 14 bits below the largest of the 32 terms and their sum so far: an error of up to 132 units of
+    2**-14. In a norm such errors average out.
     """
     on_gpu, result, a, b = result.is_cuda, result.cpu(), a.cpu(), b.cpu()
     expected = a @ b if expected is None else expected.cpu()

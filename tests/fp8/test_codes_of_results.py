@@ -73,7 +73,8 @@ def test_pass(dtype, activation, device):
 @needs_simulator
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_pass_on_the_simulator(dtype):
-    """Lines in registers, lines of which all but the last part are read twice, and unaligned ones."""
+    """Lines that fit into registers, longer lines, of which all but the last part is read twice, and unaligned
+    lines."""
     for activation, (rows, columns), recipe, shift in (
         ("swiglu", (3, 384), "1x128", 0),
         ("swiglu", (2, 1032), "row", 0),

@@ -99,7 +99,8 @@ def lines_of_all_sizes(k, dtype):
 @pytest.mark.parametrize("k", [128, 1000, 2048, 8200, 20000])
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 def test_lines(k, dtype, device):
-    """What threads hold of a line, lines of which they hold a part, and quotients that need a division."""
+    """Lines that threads hold in registers, lines of which they hold only a part, and quotients that need a
+    division."""
     with torch.device("cpu"):  # torch divides otherwise on a GPU
         x = lines_of_all_sizes(k, dtype)
     for recipe in ("row", "1x128", "1x32"):
@@ -170,7 +171,7 @@ def test_special_numbers(value):
 
 
 def test_blocks_of_many_rows():
-    """By the op: blocks of rows that are neither few nor all."""
+    """The op also takes blocks of any number of rows, such as 300 of 1000."""
     x = torch.randn(1000, 200)
     codes, scales = torch.ops.fastgemm.quantize_fp8(x, block_rows=300, block_cols=0)
     assert scales.shape == (4, 1)

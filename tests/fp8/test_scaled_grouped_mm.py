@@ -19,7 +19,7 @@ every_way = pytest.mark.parametrize("way", ["cpu", OF_GPU])
 only_kernel = [needs_simulator] if not ON_GPU else [pytest.mark.skipif(not IS_HOPPER, reason="needs Hopper")]
 KERNEL = "grouped_scaled_wgmma"
 
-# Many are empty, some have a tile and a row, and the last one ends before the last row.
+# Many groups are empty, some have one row more than a tile, and the last one ends before the last row.
 SIZES, REST = (3, 0, 0, 65, 130, 1, 0, 20), 9
 
 
@@ -83,7 +83,8 @@ class TestKernel:
 
     @pytest.mark.parametrize("out", [BF16, F32])
     def test_tiles(self, out):
-        """Tiles of 256 by 64 and by 128, of which some are half full, and rows that boxes cannot store."""
+        """Tiles of 256 x 64 and 256 x 128, of which some are half full, and results whose rows boxes cannot
+        store."""
         self.check(SIZES, REST, 24, 140, out_dtype=out)
         self.check((130, 0, 300, 64, 65, 120, 1), 3, 264, 530, out_dtype=out)
         self.check((130, 0, 300), 3, 263, 140, out_dtype=out)
@@ -129,8 +130,8 @@ class TestKernel:
             assert torch.equal(multiply(self.way, *changed, kernel=KERNEL), expected)
 
     def test_other_groups_do_not_reach_a_row(self):
-        """NaN codes and scales of other groups, and of rows beyond the last end; whatever the neighbours are, a
-        row keeps its bits."""
+        """Codes and scales of other groups, and of rows beyond the last end, are NaN. A row has the same bits as
+        without them."""
         k, n, nan = 140, 40, 0x7F
         a, scale_a = random_codes(200, k), random_scales(200, k, "row")
         w, scale_w = experts(3, n, k, "row")

@@ -72,7 +72,8 @@ def test_levels(level, device):
 @every_device
 @pytest.mark.parametrize("recipe", ["row", "128x128", "1x128", "1x32"])
 def test_layouts(recipe, device):
-    """NN, NT, TN, TT; offsets of a byte; rows that are apart, broadcast, and without a unit stride."""
+    """NN, NT, TN, TT; offsets of a byte; rows with gaps between them, broadcast rows, and rows without a unit
+    stride."""
     m, n, k = 35, 50, 150
     (a, scale_a), (w, scale_b) = operand(m, k, recipe), operand(n, k, recipe)
     exact = dequantized(a, scale_a, recipe), dequantized(w, scale_b, recipe).mT
@@ -254,7 +255,7 @@ def test_layouts_on_the_simulator():
 
 
 def test_the_scale_of_a_row_comes_first():
-    """Of a row that would overflow without it, also where a product is computed as its transpose."""
+    """Without its scale, a row would overflow. Also where the transposed product is computed."""
     a, w = torch.full((64, 64), 16.0).to(E4M3), torch.full((4, 64), 16.0).to(E4M3)
     scales = torch.full((64, 1), 1e-30), torch.full((1, 4), 1e36)
     for kernel in (None, "naive", "blocked", "pipelined", "microkernel"):

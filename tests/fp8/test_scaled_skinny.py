@@ -58,7 +58,8 @@ def test_tiles(shape, recipe):
 @needs_simulator
 @pytest.mark.parametrize("recipes", RECIPES, ids="-".join)
 def test_recipes(recipes):
-    """K of many blocks: a warp reads the scales of 32 at a time. Scales of a in place, and spread."""
+    """K has many blocks, because a warp reads the scales of 32 blocks at a time. The scales of a lie along k and
+    along its rows."""
     for m, n, k, out in ((4, 140, 4500, F32), (20, 300, 1030, BF16), (7, 33, 260, F32)):
         given, exact, names = operands(m, n, k, recipes)
         assert_near(multiply(*given, out_dtype=out, **names), *exact)
@@ -71,7 +72,7 @@ def test_recipes(recipes):
 
 @needs_simulator
 def test_epilogue_is_fused():
-    """A bias, an activation and a residual are applied to sums, by the kernel."""
+    """The kernel itself applies bias, activation and residual, to the sums."""
     for m, n, out in ((5, 100, BF16), (70, 100, F32), (40, 301, BF16)):
         given, exact, names = operands(m, n, 530, ("1x128", "128x128"))
         bias, residual = torch.randn(n).to(out), (100 * torch.randn(m, n)).to(out)

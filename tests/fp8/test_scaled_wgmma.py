@@ -16,8 +16,8 @@ RECIPES = [
     ("128x128", "128x128"), ("1x32", "1x32"), ("row", "1x32"), ("1x128", "row"),
 ]  # fmt: skip
 SHAPES = [(33, 20, 140), (200, 130, 300), (5, 400, 129), (260, 7, 1030)]
-# M and N for which each tile is chosen (fp8/scaled_tile.h), with the simulator's three multiprocessors, and
-# the tile for scales of columns, if it is another one.
+# M and N, and the tile that is chosen for them (fp8/scaled_tile.h) with the simulator's three multiprocessors. A
+# second tile is that for scales of columns.
 TILES = {
     (12, 16): ("192, 64, 64",),
     (12, 200): ("192, 64, 64",),
@@ -57,8 +57,8 @@ def test_recipes(recipes):
 @pytest.mark.parametrize("shape", TILES, ids=str)
 @pytest.mark.parametrize("recipe", ["row", "128x128", "1x128"])
 def test_tiles(shape, recipe):
-    """Each tile has kernels for all kinds of scales, but the largest one for scales of columns. k ends within
-    a stage and takes several turns of the ring."""
+    """Each tile has kernels for all kinds of scales, except that the largest one has none for scales of columns. k
+    ends within a stage, and the longer k fills the ring several times."""
     tile = TILES[shape][-1 if recipe == "1x128" else 0]
     for k, out in ((140, BF16), (1030, F32)):
         a, scale_a = operand(shape[0], k, recipe)
@@ -72,13 +72,15 @@ def test_tiles(shape, recipe):
 
 @needs_simulator
 def test_blocks_share_tiles():
-    """Two tiles for three blocks: the second block ends the first tile and begins the other one."""
+    """There are two tiles and three blocks: the second block does the end of the first tile and the beginning of
+    the second one."""
     check(260, 7, 5700, ("row", "row"), out_dtype=F32)
 
 
 @needs_simulator
 def test_results_that_boxes_cannot_store():
-    """Tiles of 256 rows would be chosen, but threads store rows of 2 n bytes, no multiple of 16."""
+    """For these sizes tiles of 256 rows would be chosen. But rows of 2 n bytes, no multiple of 16, must be stored
+    by threads."""
     check(768, 121, 140, ("row", "row"), out_dtype=BF16)
     check(120, 769, 140, ("128x128", "128x128"), out_dtype=BF16)
 
@@ -98,7 +100,7 @@ def test_types():
 
 @needs_simulator
 def test_scales_in_place_and_spread():
-    """Lines that are contiguous are read as they lie, if their groups begin at multiples of 16 bytes."""
+    """Contiguous lines of scales are read in place if each begins at a multiple of 16 bytes."""
     for lines, turned in product((128, 132, 133), product((False, True), repeat=2)):
         check(lines, lines, 400, ("1x128", "1x128"), turned=turned, out_dtype=F32)
         check(lines, 16, 100, ("1x128", "1x128"), turned=turned, out_dtype=F32)

@@ -40,7 +40,8 @@ def moduli(a, b, sizes):
 
 
 def test_random_products():
-    """Odd sizes, any alignment, strides and order of memory, a bias, one group and many, empty groups."""
+    """Odd sizes, any alignment and strides, operands by rows and by columns, a bias, one group and many, and empty
+    groups."""
     random.seed(5)
     for i in range(40 if ON_GPU else 12):
         groups, n, k = (
@@ -68,7 +69,8 @@ def test_it_errs_by_less_than_multiply_adds():
 
 
 def test_results_that_are_not_finite():
-    """Infinities, numbers that round to one in a plane, and sums that overflow, where IEEE arithmetic has them."""
+    """Infinities, numbers that round to infinity in a plane, and sums that overflow: infinities and NaN must be
+    where IEEE arithmetic has them."""
     a, b, sizes = torch.randn(80, 150), torch.randn(3, 150, 40), (5, 70, 5)
     a[3, 7], a[30, 0], a[1, 2], b[1, 9, 20] = torch.inf, torch.nan, 3.4e38, -torch.inf
     a[60], a[77], b[2, :, 5] = 1e36, 1e30, 1e30

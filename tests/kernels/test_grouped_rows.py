@@ -32,7 +32,7 @@ ROWS = [
     for dtype in DTYPES
     if row.takes(dtype, groups="m")
 ]
-# Many are empty, some have a tile and a row, and the last one ends before the last row.
+# Many groups are empty, some have one row more than a tile, and the last one ends before the last row.
 SIZES = (3, 0, 0, 65, 130, 1, 0, 20)
 REST = 9
 
@@ -131,7 +131,7 @@ def test_edges(kernel):
 @pytest.mark.parametrize("kernel", ["small", "grouped_mma", "grouped_wgmma"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_other_groups_do_not_leak(kernel, value):
-    """What a group holds reaches its own result alone."""
+    """NaN and infinity in a group reach no other group's result."""
     sizes = (5, 70, 6)
     a, b = random_tensor(sum(sizes), 64, dtype=BF16), random_tensor(3, 64, 48, dtype=BF16)
     middle = parts(sizes)[1]
@@ -251,7 +251,7 @@ def test_rows_that_are_not_gathered():
 
 @pytest.mark.parametrize("kernel", ["small", "grouped_mma", "grouped_wgmma"])
 def test_shared_experts_and_wide_rests(kernel, new_memory_is_nan):
-    """One matrix for all groups; more columns beyond the last end than a block has threads."""
+    """One matrix for all groups. The rows beyond the last end have more columns than a block has threads."""
     a, w = random_tensor(12, 64, dtype=BF16), random_tensor(64, 400, dtype=BF16)
     check_rows(a, w.expand(3, 64, 400), (2, 0, 5), kernel=kernel)
     check_rows(a, w.T.contiguous().T.expand(3, 64, 400), (2, 0, 5), kernel=kernel)

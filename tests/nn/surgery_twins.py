@@ -123,8 +123,8 @@ class Twins:
 
 
 def lacks_data(model: nn.Module) -> bool:
-    """Whether a weight that accelerate offloaded has lost the hook that brings it back, as after it was tied to
-    another layer's. torch then returns memory that nobody wrote."""
+    """Whether a weight that accelerate offloaded has lost the hook that brings it back. That happens when the
+    layer was tied to another one. torch then returns memory that nobody wrote."""
     return any(
         p.is_meta and not hasattr(module, "_hf_hook")
         for module in model.modules()

@@ -1,4 +1,4 @@
-"""Layers in the layouts of checkpoints, written as those are published, with the weights that they stand for.
+"""Layers in the layouts of published checkpoints, and the weights that they stand for.
 
 Each function draws codes and scales for ``(n, k)``, and returns the tensors by their names in a file, without the
 layer's, and the weight in float32."""
@@ -27,7 +27,7 @@ def pack_words(rows, bits, order=None):
 
 
 def draw_scales(*shape, dtype=torch.float16):
-    """Such that products with a random input are not far from 1."""
+    """Scales with which products with a random input are not far from 1."""
     return ((torch.rand(shape) + 0.5) / 64).to(dtype)
 
 
@@ -114,7 +114,7 @@ def mxfp4(n, k):
 
 
 def nvfp4(n, k, by):
-    """Codes in rows, scales of 16, and the global scale that is stored beside."""
+    """Codes in rows, and scales of 16 weights; ``by`` is the global scale, which is stored separately."""
     codes = torch.randint(256, (n, k // 2), dtype=torch.uint8)
     scales = (torch.rand(n, k // 16) * 400).to(torch.float8_e4m3fn)
     weight = torch.empty(n, k)

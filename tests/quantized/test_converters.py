@@ -1,7 +1,8 @@
-"""Tests the constructors of QuantizedWeight that read other libraries' weights, against what those compute.
+"""Tests the constructors of QuantizedWeight that read other libraries' weights. Their numbers must be those that
+the libraries compute.
 
-torchao, compressed-tensors and bitsandbytes make the layers where they are installed; the layouts of the others
-are written out here as loops."""
+torchao, compressed-tensors and bitsandbytes make the layers where they are installed. The layouts of other
+libraries are written here as loops."""
 
 from __future__ import annotations
 
@@ -235,7 +236,8 @@ def ct():
 
 
 def compressed(ct, name, weight, scale, zero=None, more=None, **arguments):
-    """A layer as the library stores it, and the weight that it computes of that."""
+    """A layer as the library stores it, the description of its weights, and the weight that the library
+    decompresses from it."""
     from compressed_tensors.compressors import BaseCompressor
 
     scheme = ct.QuantizationScheme(targets=["Linear"], weights=ct.QuantizationArgs(**arguments))

@@ -1,5 +1,5 @@
-"""The op that turns a packed weight into a matrix: the same bits as torch's operations, on a CPU and by the CUDA
-kernel on the simulator."""
+"""Tests the op that turns a packed weight into a matrix, on a CPU and by the CUDA kernel on the simulator. Its
+bits must be those of torch's operations."""
 
 from __future__ import annotations
 

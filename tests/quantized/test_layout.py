@@ -77,11 +77,11 @@ def test_both_orders_are_the_same_weight_and_convert_bit_by_bit(kind, shape, mon
     monkeypatch.setattr(formats, "ROWS_HAVE", 64 * 400)  # several chunks
     q = random_weight(*shape, kind, order=True)
     if shape[1] % 2 and q.codes.dtype == torch.uint8:
-        q.codes[:, -1] &= 15  # the other half of the byte is not of the weight
+        q.codes[:, -1] &= 15  # the other half of the byte belongs to no weight
     units = q._ordered(True)
     assert all(map(same_bits, q._inner(), units._ordered(False)._inner()))
     result = q.dequantize(torch.float32)
-    # A rounding each of the product, the sum and the factor of the whole weight, relative to the largest term.
+    # Product, sum and the multiplication by the global scale are rounded, each relative to the largest term.
     torch.testing.assert_close(result.double(), values(q), rtol=2**-22, atol=2**-22 * 20)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         assert torch.equal(q.dequantize(dtype), result.to(dtype))

@@ -43,7 +43,8 @@ def multiply(
     )
 
 
-# Rungs of ordinary multiply-adds round no weight. All kinds and types for each rung, but not all pairs of them.
+# Rungs of ordinary multiply-adds do not round weights. Each rung runs with all kinds and all types, but not with
+# all pairs of them.
 @pytest.mark.parametrize("level", range(1, 6), ids=RUNGS)
 def test_rungs(level):
     with simulated_launches(count=False):
@@ -58,7 +59,7 @@ def test_rungs(level):
 
 @pytest.mark.parametrize("level", range(1, 6), ids=RUNGS)
 def test_layers_of_rungs(level):
-    """Rows and columns that end within a tile; bias, residual and activation; a result of float32."""
+    """Rows and columns end within a tile. Bias, residual, activation, and a float32 result."""
     w = weight(130, 72, "int4", "bf16", (1, 32), "subtracted")
     x, bias, residual = (torch.randn(*shape).to(F16) for shape in ((67, 72), (130,), (67, 130)))
     product = expected(x, w)
@@ -73,7 +74,7 @@ def test_layers_of_rungs(level):
     "kind, dtype", list(zip(KINDS + PAIRED, cycle([BF16, F16]), strict=False)), ids=kind_id
 )
 def test_packed_mma(kind, dtype):
-    """Each code in each tile: 16, 32 and 64 rows of x, and two tiles."""
+    """Each code in each tile, of 16, 32 and 64 rows of x, and in two tiles."""
     code, scale, group, zero = kind
     if code == "nf4" and group[1] < 64:
         return
@@ -88,7 +89,7 @@ def test_packed_mma(kind, dtype):
 
 
 def plain_weight(code: str, scale: str, scales: Tensor, group_k: int, by: Tensor | None = None) -> Weight:
-    """Each row has all codes in turn, and scales (rows, groups)."""
+    """A weight whose rows have all codes in turn, with the scales (rows, groups)."""
     n, k = scales.shape[0], scales.shape[1] * group_k
     packing = Packing(n, k, code, scale, "none", 1, group_k)
     codes = torch.arange(256, dtype=torch.uint8).repeat(n, 1).repeat(1, k // 256 + 1)
@@ -102,7 +103,7 @@ def plain_weight(code: str, scale: str, scales: Tensor, group_k: int, by: Tensor
 
 @pytest.mark.parametrize("code", ["int4", "nf4", "e2m1", "int8", "e4m3"])
 def test_numbers_of_a_code(code):
-    """One-hot rows of x give each number itself, rounded once to the type of x."""
+    """With an identity matrix as x, the results are the numbers of the weight, rounded once to the type of x."""
     w = plain_weight(code, "f32", torch.ones(64, 1), 256)
     x = torch.eye(256)
     for impl, dtype in product(("packed_mma", "packed_wgmma", "packed_tiles"), (BF16, F16)):
@@ -115,7 +116,7 @@ def test_numbers_of_a_code(code):
 
 @pytest.mark.parametrize("impl", [*RUNGS, "packed_mma", "packed_wgmma"])
 def test_infinite_scales_stay_in_their_rows(impl):
-    """Rows of the weight with an infinite scale give what the sum of their products is; no other row notices."""
+    """A row of the weight with an infinite scale gives infinity or NaN, and no other row changes."""
     scales = torch.ones(70, 2)
     scales[3, 0] = math.inf
     w = plain_weight("int4", "bf16", scales, 128)
@@ -131,7 +132,8 @@ def test_infinite_scales_stay_in_their_rows(impl):
 
 @pytest.mark.parametrize("impl", ["packed_mma", "packed_wgmma", "packed_tiles"])
 def test_scales_that_leave_the_range_of_half(impl):
-    """A global scale brings them back. Kernels that would multiply by it at the end refuse them."""
+    """With their global scale they are in the range again. Kernels that would multiply by the global scale only at
+    the end refuse them."""
     w = plain_weight("int4", "f32", torch.full((64, 2), 1e6), 128, torch.tensor(1e-6))
     x = torch.ones(20, 256)
     with simulated_launches(count=False):
@@ -141,8 +143,8 @@ def test_scales_that_leave_the_range_of_half(impl):
             assert_near(multiply(x.to(BF16), w, impl=impl), x.to(BF16), w, of_weights=True)
 
 
-# m, n, k, multiprocessors: one row and column; fewer stages than multiprocessors; several tiles for a block; tiles
-# that many blocks share; tiles of both ways, with ends within a tile.
+# m, n, k, multiprocessors: one row and one column; fewer stages than multiprocessors; several tiles for a block;
+# tiles that many blocks share; blocks that have whole tiles and parts of tiles, and ends within a tile.
 SHAPES = [
     (1, 1, 1, 3),
     (3, 577, 17, 2),
@@ -184,7 +186,7 @@ def test_what_packed_mma_refuses():
 
 
 def test_infinities_and_nan():
-    """They stay in their rows of x and of the weight, also beside zero points."""
+    """They stay in their rows of x and of the weight, also with zero points."""
     w = weight(70, 300, "int4", "bf16", (1, 128), "added")
     x = torch.randn(4, 300).to(BF16)
     x[1, 5], x[2, 299] = torch.inf, torch.nan

@@ -27,7 +27,7 @@ TILES = [
 
 @pytest.mark.parametrize("kind, dtype", TILES, ids=kind_id)
 def test_packed_tiles(kind, dtype):
-    """Tiles of 128 and 256 rows of x, rows of results aligned and not, a k that ends within a unit."""
+    """Tiles of 128 and 256 rows of x, aligned and unaligned rows of results, and a k that ends within a unit."""
     for multiprocessors, m, n in ((2, 33, 136), (1, 200, 129), (3, 65, 63)):
         w = weight(n, 300, *kind, whole=kind[0] == "e2m1")
         x = torch.randn(m, 301)[:, 1:].to(dtype)
@@ -39,7 +39,7 @@ def test_packed_tiles(kind, dtype):
 
 @pytest.mark.parametrize("n", [136, 131])
 def test_layers(n):
-    """Bias, residual, activation, results of float32; blocks that share a tile."""
+    """Bias, residual, activation, and float32 results, with several blocks for a tile."""
     w = weight(n, 1024, "int4", "bf16", (1, 128))
     x, bias, residual = (torch.randn(*shape).to(BF16) for shape in ((70, 1024), (n,), (70, n)))
     product = expected(x, w)

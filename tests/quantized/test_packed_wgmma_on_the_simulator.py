@@ -140,8 +140,8 @@ def test_every_kind(kind, dtype):
             assert_near(result, x, w, of_weights=rounded)
 
 
-# m, n, k and multiprocessors: one row; all rows of the smallest tile; more; several tiles of x; fewer tiles than
-# multiprocessors, which then share them; fewer stages than multiprocessors; a k below a unit.
+# m, n, k and multiprocessors: one row; all rows of the smallest tile; more rows; several tiles of x; fewer tiles
+# than multiprocessors, which then share them; fewer stages than multiprocessors; a k smaller than a unit.
 SHAPES = [(1, 70, 520, 1), (16, 200, 1100, 3), (17, 330, 528, 4), (40, 270, 390, 3), (64, 65, 390, 7)]
 SHAPES += [(70, 300, 260, 4), (256, 64, 128, 2), (3, 1, 1, 3), (9, 577, 17, 2)]
 
@@ -173,7 +173,7 @@ def test_layers(m, multiprocessors):
     assert_near(wide, x, w)
 
 
-# Kinds whose scales serve rows, pairs of steps, and single weights.
+# Kinds whose scales serve whole rows, groups of 16 weights and groups of 64.
 @pytest.mark.parametrize("kind", [KINDS[5], KINDS[8], KINDS[11]], ids=kind_id)
 def test_invariant(kind):
     code, scale, group, zero = kind
@@ -184,7 +184,7 @@ def test_invariant(kind):
         for rows in ([3], [*range(5, 30)], [69, 40, 7]):
             assert torch.equal(multiply(x[rows], w, invariant=True), every[rows])
     kernels = {launch["kernel"] for launch in launches}
-    assert "packed_wgmma" not in kernels  # it takes few rows alone, and would add in another order
+    assert "packed_wgmma" not in kernels  # it takes only few rows, and would add in another order
 
 
 def test_infinities_and_nan():
@@ -200,7 +200,7 @@ def test_infinities_and_nan():
 
 @pytest.mark.parametrize("scale, group", [("e8m0", 32), ("e4m3", 16)])
 def test_every_scale_of_8_bits(scale, group):
-    """A row of the weight for each: subnormal scales, the largest, and NaN."""
+    """The weight has a row for each scale: subnormal ones, the largest, and NaN."""
     packing = Packing(256, 2 * group, "e2m1", scale, "none", 1, group)
     codes = torch.full(packing.code_shape, 0x12, dtype=torch.uint8)  # 1 and 0.5
     scales = torch.arange(256, dtype=torch.uint8)[:, None].repeat(1, 2).view(SCALES[scale])

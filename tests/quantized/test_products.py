@@ -1,5 +1,5 @@
-"""Products with a QuantizedWeight by every name, with gradients, transforms, compilers and autocast. Kernels are
-tested in tests/kernels and tests/simt."""
+"""Tests products with a QuantizedWeight by every function that multiplies, with gradients, transforms, compilers
+and autocast. Kernels are tested in tests/kernels and tests/simt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ INT4 = KINDS[0]
 
 
 def close(result: Tensor, x: Tensor, q: QuantizedWeight, then=lambda y: y) -> None:
-    """Within the bound of a product of operands that are rounded to the type of x, of which errors are random."""
+    """Asserts that the result is within a bound for operands that are rounded to the type of x, with random
+    errors."""
     w = values(q).to(x.device)
     exact = x.double() @ w.mT
     unit = {BF16: 2**-8, F16: 2**-11, F32: 2**-20}[x.dtype]
@@ -226,7 +227,7 @@ def error_of(call) -> type | None:
 
 @pytest.mark.parametrize("kind", [INT4, KINDS[4], KINDS[7], KINDS[9], KINDS[11]], ids=kind_id)
 def test_choices_are_refused_without_data_as_with(kind):
-    """By the kernel table alone. Rows that this machine cannot run are left out."""
+    """Without data only the kernel table decides. Rows that this machine cannot run are left out."""
     available = {row.name for row in fastgemm.kernels("gemm", "cpu") if row.available}
     names = available | {row.name for row in fastgemm.kernels("gemm", "cuda")} - {"torch"}
     choices = [{"level": level} for level in range(9)] + [

@@ -243,7 +243,8 @@ CHECKPOINTS = {
 
 
 def write(folder, model, draw, quantization, shards=1, change=lambda tensors: None):
-    """A checkpoint with drawn weights for all layers but the head, which the model gets, too."""
+    """Writes a checkpoint with random weights for all layers except the head, and puts the same weights into the
+    model."""
     from safetensors.torch import save_file
 
     tensors = {name: x for name, x in model.state_dict().items() if name != "lm_head.weight"}
@@ -348,7 +349,7 @@ def test_what_load_quantized_refuses(llama, tmp_path):
 
 
 def test_tensors_that_a_model_does_not_need(llama, tmp_path):
-    """A bias of zeros, and what models compute of their config: files of older versions have them."""
+    """Files of older versions have biases of zeros, and tensors that models compute from their config."""
     model = llama()
     more = {"mlp.up_proj.bias": torch.zeros(INNER), "self_attn.rotary_emb.inv_freq": torch.ones(16)}
     more = {f"model.layers.0.{name}": x for name, x in more.items()}

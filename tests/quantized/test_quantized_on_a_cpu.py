@@ -1,5 +1,5 @@
-"""Products with packed weights on a CPU, by every row and level. Blocks of weights, bounds of memory and all pairs
-of codes and scales are tested in tests/cpp/packed_weights_test.cpp."""
+"""Tests products with packed weights on a CPU, by every row and level. Blocks of weights, bounds of memory and all
+pairs of codes and scales are tested in tests/cpp/packed_weights_test.cpp."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weights import KINDS, kind_id, random_weight, values
 
 ROWS = [row for row in fastgemm.kernels("gemm", "cpu") if row.available and "int4" in row.codes]
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
-# One row of the weight, an odd K, groups that end inside a line of codes, several panels of scales.
+# One row of the weight, an odd K, groups that end within a line of codes, and several panels of scales.
 SHAPES = [(1, 77), (70, 200), (37, 387), (67, 2200)]
 
 
@@ -24,7 +24,7 @@ def check(result: Tensor, x: Tensor, weight: Tensor) -> None:
     exact = x.double() @ weight.mT
     size = x.double().abs() @ weight.abs().mT
     unit = torch.finfo(x.dtype).eps
-    # The weight may be rounded once and the result is; sums are float32.
+    # The weight may be rounded once, the result is rounded once, and sums are float32.
     bound = size * (unit + x.shape[1] * 2**-24) + 1e-6
     assert result.dtype == x.dtype
     error = (result.double() - exact).abs()

@@ -8,7 +8,8 @@ from fastgemm.quantized import QuantizedWeight
 from torch import Tensor
 
 E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
-# format, scale, zero points, block of one scale: all codes, scales and zero points; odd sizes of groups.
+# Format, type of scales, zero points, and the block of one scale. All codes, scales and zero points occur, and
+# unusual sizes of groups.
 KINDS = [
     ("int4", "bf16", "none", (1, 128)),
     ("int4", "f16", "subtracted", (1, 32)),

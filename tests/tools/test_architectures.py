@@ -151,7 +151,7 @@ def flags(architectures: str, folder: Path) -> subprocess.CompletedProcess[str]:
         ("86-real", ["compute_80,code=sm_86"]),
         ("90-real", ["compute_80,code=sm_90"]),  # the portable path on Hopper
         ("90a-real;80-virtual", ["compute_90a,code=sm_90a", "compute_80,code=compute_80"]),
-        ("90a", ["compute_90a,code=sm_90a"]),  # no PTX, because it would serve this GPU alone
+        ("90a", ["compute_90a,code=sm_90a"]),  # no PTX, because it would serve only this GPU
         ("90a-virtual", ["compute_90a,code=compute_90a"]),
         ("80;120-real", ["compute_80,code=sm_80", "compute_80,code=compute_80", "compute_80,code=sm_120"]),
         ("120f-real", ["compute_120f,code=sm_120f"]),

@@ -18,7 +18,8 @@ COMPLEX = (torch.complex64, torch.complex128)
 
 
 def random_ends(groups, size):
-    """Ends of groups, of which many are empty and one may take all, up to a part of ``size`` or all of it."""
+    """Ends of groups. Many groups may be empty, or one may take all, and the last end is ``size``, half of it, or
+    0."""
     last = random.choice((size, size, size // 2, 0))
     how = random.random()
     if how < 0.2 and groups:  # one takes all
@@ -187,7 +188,7 @@ def test_gathered_rows():
 
 
 def test_rows_of_other_groups_do_not_matter():
-    """A NaN stays in the rows, columns or products of its group, and beyond the last end nothing is read."""
+    """A NaN stays in the rows, columns or products of its group, and nothing beyond the last end is read."""
     ends = [4, 4, 9]
     a, b, _ = problem("rows", torch.float32, groups=3, m=12, n=5, k=6)
     a[4:] = torch.nan
@@ -224,7 +225,7 @@ def test_empty_operands():
 
 
 def test_invariant():
-    """A row's bits are those of the row alone in its group."""
+    """A row has the same bits as when it is alone in its group."""
     a, b = torch.randn(40, 70), torch.randn(3, 70, 33)
     whole = fastgemm.grouped_mm(a, b, int32([7, 21, 40]), invariant=True)
     for row, group in ((0, 0), (6, 0), (7, 1), (39, 2)):
@@ -234,7 +235,7 @@ def test_invariant():
 
 
 def test_as_torch():
-    """Where torch multiplies, the results agree, but for what torch leaves unwritten."""
+    """Results agree with torch's, except for rows that torch does not write."""
     if not hasattr(functional, "grouped_mm"):
         pytest.skip("this torch has no grouped_mm")
     a, b = torch.randn(24, 16).bfloat16(), torch.randn(3, 16, 32).bfloat16()

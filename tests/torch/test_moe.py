@@ -136,7 +136,8 @@ def test_wrong_arguments():
 
 @pytest.mark.parametrize("activation", ("relu", "gelu", "silu", "swiglu"))
 def test_experts_of_transformers(activation, device):
-    """Those that are one fastgemm.moe and others: with biases, in columns, and without a gate."""
+    """Experts that one call of fastgemm.moe computes, and others: with biases, with transposed weights, and
+    without a gate."""
     moe = pytest.importorskip("transformers.integrations.moe")
     x, gate_up, down, ids, weights = layer(12, 4, 2, 16, 8)
     plain = activation == "swiglu"

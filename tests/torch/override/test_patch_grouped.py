@@ -57,7 +57,7 @@ def test_a_level_of_a_patch():
 
 
 def test_rows_of_the_result_are_aligned():
-    """As torch's, where a row does not fill a multiple of 16 bytes."""
+    """The stride of rows is torch's, where the bytes of a row are no multiple of 16."""
     a, b, offs = operands("rows")
     b = b.mT.contiguous().mT[:, :, :27]
     wanted = functional.grouped_mm(a, b, offs=offs)
@@ -92,7 +92,7 @@ def test_what_torch_refuses(index):
 
 
 def test_a_gradient_that_torch_refuses():
-    """That of a sum is one number that is expanded, without a unit stride."""
+    """The gradient of a sum is one expanded number, which has no unit stride."""
     a, b, offs = operands("rows", torch.float32)
     b.requires_grad_()
     result = functional.grouped_mm(a, b, offs=offs)

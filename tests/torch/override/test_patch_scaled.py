@@ -11,9 +11,9 @@ from torch.nn import functional
 
 E4M3, E5M2, E8M0 = torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
-LEVEL = 5  # of the patches that take what torch takes, whichever is faster
-SHAPE = 48, 304, 272  # M, N, K: multiples of 16, and of 128 not
-IN_BLOCKS = 48, 384, 512  # such as cuBLASLt takes with scales of blocks
+LEVEL = 5  # a patch with a level takes all that torch takes, also where torch is faster
+SHAPE = 48, 304, 272  # M, N, K: multiples of 16, but not of 128
+IN_BLOCKS = 48, 384, 512  # sizes that cuBLASLt takes with scales of blocks
 OTHER_FORM, OF_TORCH = "scales of another form", "scales of other recipes or strides than torch's"
 
 
@@ -27,7 +27,7 @@ def needs_v2(device):
 
 
 def needs_rows(device):
-    """torch's CPU kernel takes scales of rows since it has the second version."""
+    """torch's CPU kernel takes scales of rows only in versions that have _scaled_mm_v2."""
     if not is_torchs(("row", "row"), device):
         pytest.skip("this torch takes no scales of rows here")
 
@@ -144,7 +144,8 @@ def test_into_a_given_tensor():
 
 
 def test_the_faster_one(device):
-    """On a CPU fastgemm, unless it has AMX; on Hopper for few rows, which ones depends on the recipe."""
+    """On a CPU without AMX fastgemm is faster. On Hopper it is faster for few rows; how few depends on the
+    recipe."""
     needs_rows(device)
     of_hopper = {  # rows, N, K, recipe
         (64, 1024, 768, "row"): True,
@@ -169,7 +170,7 @@ def test_the_faster_one(device):
 
 @pytest.mark.parametrize("of_w", ("tensor", "row"))
 def test_one_row(of_w, device):
-    """Its only scale is that of the whole, if the other one is."""
+    """With one row, its scale counts as that of the whole matrix if the other operand has such a scale."""
     needs_rows(device)
     _, n, k = SHAPE
     a, w, scales = codes(1, k), codes(n, k), (drawn("row", 1, k), drawn(of_w, n, k))
@@ -256,7 +257,7 @@ def test_every_pair_of_recipes(pair, version, device):
 
 @pytest.mark.parametrize("layout", ("NN", "TN", "TT", "short", "odd"))
 def test_other_layouts_and_sizes(layout, device):
-    """torch's CPU kernels take them; Hopper's do not."""
+    """torch takes them on a CPU, but not on Hopper."""
     needs_rows(device)
     m, n, k = (47, 305, 271) if layout == "odd" else SHAPE
     a, w = codes(m, k), codes(n, k, E5M2)
@@ -288,7 +289,7 @@ def test_other_strides_of_scales():
 
 
 def test_errors_remain_torchs(device):
-    """Whatever neither of them takes raises torch's error, in every patch."""
+    """What neither torch nor fastgemm takes raises torch's error, under every patch."""
     needs_rows(device)
     m, n, k = SHAPE
     a, w, one = codes(m, k), codes(n, k), torch.ones(1)
@@ -324,7 +325,7 @@ def test_errors_of_the_second_version_remain_torchs(device):
         with fastgemm.patch(extend=True) as routed, pytest.raises((RuntimeError, ValueError)):
             functional.scaled_mm(*given, **options)
         assert routed.passed_on == {("_scaled_mm_v2", reason): 1}
-    swizzled = {"swizzle_a": functional.SwizzleType.SWIZZLE_32_4_4}  # which says nothing about scales of rows
+    swizzled = {"swizzle_a": functional.SwizzleType.SWIZZLE_32_4_4}  # which has no meaning for scales of rows
     with fastgemm.patch(extend=True, level=LEVEL) as routed:
         functional.scaled_mm(a, w.mT, rows[0], row, rows[1], row, **swizzled)
     assert routed.passed_on == {("_scaled_mm_v2", OTHER_FORM): 1}

@@ -1,4 +1,4 @@
-"""Tests fastgemm.patch with torch's grouped products of 8-bit floating point, which it has on GPUs alone."""
+"""Tests fastgemm.patch with torch's grouped products of 8-bit floating point, which torch has only on GPUs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_torch_refuses(n, k):
 
 
 def test_passed_on():
-    """Groups of k, with scales for each."""
+    """torch multiplies groups of k, whose scales belong to each group."""
     ends = torch.tensor([16, 64], dtype=torch.int32, device="cuda")
     a, b = (torch.randn(32, 64, device="cuda").to(E4M3) for _ in range(2))
     scale_a, scale_b = torch.ones(64, device="cuda"), torch.ones(64, device="cuda")

@@ -38,11 +38,9 @@ struct Tiles {
   Acc b[kBK * kPitchB];  // (32, 64): k, n
 };
 
-// The second bound is the number of blocks per multiprocessor. Without it, nvcc keeps more loads of the copy
-// in flight and takes about 118 registers, so only 2 blocks fit. With 8-byte types a block has 33 KB of
-// shared memory, so 3 blocks do not fit on GPUs with 100 KB.
-// Blocks on a multiprocessor. Groups leave too few registers for three, and so do sums of 8 bytes on other
-// GPUs than Hopper.
+// Blocks per multiprocessor, the second bound of the kernel. Without it, nvcc keeps more loads of the copy in
+// flight and takes about 118 registers, so only 2 blocks fit. Groups need too many registers for 3. With
+// 8-byte types a block has 33 KB of shared memory, so 3 blocks do not fit on GPUs with 100 KB.
 template <class G>
 constexpr int kResident = kIsGrouped<G> || (sizeof(typename G::Element) == 8 && !FASTGEMM_SM90A) ? 2 : 3;
 

@@ -33,8 +33,8 @@ struct alignas(16) Tiles {
   Accumulator<T> b[kBK<T> * BlockPanel<T>::kPitch];  // (BK, 128): k, n
 };
 
-// 64 doubles alone take 128 registers, so only one block fits.
-// Blocks on a multiprocessor. Sums of 8 bytes, and groups on other GPUs than Hopper, leave registers for one.
+// Blocks per multiprocessor. A thread's 64 sums of 8 bytes take 128 registers, so only one block fits. Groups
+// need too many registers for two, on GPUs other than Hopper.
 template <class G>
 constexpr int kBlocksAnSM = sizeof(typename G::Acc) == 8 || (kIsGrouped<G> && !FASTGEMM_SM90A) ? 1 : 2;
 

@@ -1,7 +1,7 @@
 //   make sim KERNEL=wgmma_ring ARGS='--dtype bf16'
 //
 // Level 6 on Hopper, second step: warps with roles. What changes from wgmma:
-//   - one producer warp only asks for copies, a ring of three stages ahead, and two consumer warpgroups only
+//   - one producer warp only asks for copies, up to three stages ahead, and two consumer warpgroups only
 //     multiply. Each stage has two barriers in shared memory: `full` counts the bytes that the tensor memory
 //     accelerator has copied, `empty` the consumer warps that have read the stage. So no warp waits for the
 //     whole block: the main loop has no __syncthreads().
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
   if (warp == kConsumerWarps) {  // the producer
     if (!elect_one()) return;
-    RingPosition<kStages> at{0, 1};  // phase 1: a fresh stage counts as emptied
+    RingPosition<kStages> at{0, 1};  // in phase 1 a new barrier does not wait: all stages are empty
     for (int step = 0; step < p.steps; ++step, at.advance()) {
       wait_phase(&shared->empty[at.stage], at.phase);
       Stage::load(shared->stage[at.stage], &shared->full[at.stage], maps, p, int(blockIdx.z), int(tile.row),
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for (int step = 0; step < p.steps; ++step, at.advance()) {
     wait_phase(&shared->full[at.stage], at.phase);
     Stage::multiply(sum, shared->stage[at.stage], warpgroup, step > 0);
-    wgmma_wait<1>();  // the stage before is multiplied: the producer may fill it again
+    wgmma_wait<1>();  // all but the newest products are done: the stage before has been read
     if (step > 0 && threadIdx.x % 32 == 0) arrive(before);
     before = &shared->empty[at.stage];
   }

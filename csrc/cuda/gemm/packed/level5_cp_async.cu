@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kBM = ThreadSums::kBM, kBN = WeightTile::kN, kBK = WeightTile::kK, kThreads = 128, kStages = 3;
 constexpr int kMostScaleBytes =
-    2 * packed::kRows * packed::kColumns / 16 * 4;  // of a unit: float32, zeros too
+    2 * packed::kRows * packed::kColumns / 16 * 4;  // scales and zeros of a unit: float32, groups of 16
 
 template <class T>
 struct Stage {
@@ -69,7 +69,8 @@ __device__ __forceinline__ void request(const Arguments<T>& g, Stage<T>& to, Blo
   commit_async_copies();  // also an empty group, so that groups are counted like stages
 }
 
-// The products of a stage: 16 bytes of each row of x, then as many rows of the tile of weights.
+// The products of a stage: for 16 bytes of each of the thread's rows of x at a time, an outer product for
+// each k.
 template <class T>
 __device__ __forceinline__ void multiply(ThreadSums& sums, const Stage<T>& stage, const WeightTile& weight) {
   constexpr int kEach = kPer16Bytes<T>;
@@ -113,6 +114,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     request(g, shared->ring[next], tile, step + kStages - 1);
     const Stage<T>& stage = shared->ring[at];
     UnitView unit = b.unit_at(tile.col, int64_t(step) * kBK);
+    // Scales that serve whole rows are read from global memory.
     if (!b.by_rows) unit.scales = stage.scales, unit.zeros = stage.scales + b.scale_bytes;
     weight.read_scales(b, unit, step * kBK % packed::kColumns);
     __syncthreads();

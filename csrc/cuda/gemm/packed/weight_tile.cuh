@@ -2,8 +2,9 @@
 // by 128 threads. Contract: read_scales(), a barrier, decode(), a barrier; then w[k * kPitch + n] are the
 // weights. Codes come as they lie in a unit, 16 bytes a thread, and so may be in global or in shared memory.
 //
-// Warp i has rows 16 i to 16 i + 15. A lane writes rows r and r + 8 and two columns at a time. Rows of the
-// tile are 68 words apart, so that 4 pairs of columns and 8 rows are in 32 banks.
+// Warp i has rows 16 i to 16 i + 15 of the weight. A lane has rows r and r + 8 and pairs of columns. Columns
+// are 68 words apart in the tile. So what the lanes of a warp write at a time, 4 columns of 8 rows, is in 32
+// banks.
 #pragma once
 
 #include "cuda/gemm/packed/fragments.cuh"

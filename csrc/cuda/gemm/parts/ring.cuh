@@ -1,5 +1,5 @@
 // A ring of stages in shared memory, which a producer warp fills and consumer warps read. Contract: the
-// producer waits for a stage's mbarrier `empty` and has the TMA report `full`; every consumer warp waits
+// producer waits for a stage's mbarrier `empty`, and its copies arrive at `full`; every consumer warp waits
 // for `full` and arrives at `empty`.
 //
 //             +---------+---------+---------+---------+
@@ -13,8 +13,8 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The position of a warp in the ring. The phase of a stage's barriers flips at each turn. A producer
-// begins with phase 1: a fresh stage counts as emptied.
+// The position of a warp in the ring. The phase of a stage's barriers flips each time around the ring. A
+// producer begins with phase 1, in which a new barrier does not wait, because all stages are empty.
 template <int STAGES>
 struct RingPosition {
   int stage = 0;

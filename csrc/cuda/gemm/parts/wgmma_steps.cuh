@@ -53,7 +53,8 @@ void run_wgmma_step(const GemmProblem& p, Context& context, Launch&& launch, std
   });
 }
 
-// Calls body(tile) for every tile of this block of a persistent grid, in one order for all of its threads.
+// Calls body(tile) for every tile of this block of a persistent grid, in the same order in all of its
+// threads.
 template <class T, class Body>
 __device__ __forceinline__ void for_each_tile(const WgmmaProblem<T>& p, Body&& body) {
   for (int tile = int(blockIdx.x); tile < p.batch * p.tiles; tile += int(gridDim.x))
@@ -90,7 +91,7 @@ struct StageRing {
   unsigned char stage[STAGES][STAGE_BYTES];
   Barrier full[STAGES], empty[STAGES];
 
-  // All threads call it. Afterwards no barrier of the whole block is needed.
+  // All threads call it, and may use the barriers afterwards.
   __device__ __forceinline__ void init(int consumer_warps) {
     if (threadIdx.x == 0) {
       for (int i = 0; i < STAGES; ++i) init_barrier(&full[i], 1), init_barrier(&empty[i], consumer_warps);
