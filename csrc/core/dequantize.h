@@ -1,4 +1,4 @@
-// A packed weight as a matrix: one pass, before a row that takes matrices only.
+// The pass that turns a packed weight into a matrix, for rows that take only matrices.
 #pragma once
 
 #include "core/context.h"

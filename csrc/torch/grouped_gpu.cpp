@@ -65,7 +65,8 @@ const Kernel& invariant_row(const GemmProblem& p, Device device, const Choice& c
   return select(p, device, 0, choice);  // throws why it cannot run
 }
 
-// `is_scratch`: the result is in memory of the context, which another row would not find again.
+// `is_scratch`: the result is in scratch memory of the context. It would be lost if another row were tried,
+// because that frees the scratch memory first.
 void multiply_by_row(const GemmProblem& p, const GroupedCall& call, const Place& at, bool is_scratch) {
   const bool invariant = call.choice.kernel == "invariant";
   GemmProblem q = p;

@@ -27,7 +27,7 @@ Tensor with_contiguous_rows(const Tensor& x) {
   return v.size(1) > 1 && v.stride(1) != 1 ? contiguous_matrices(x.get(), v) : x;
 }
 
-// Sets the terms that come before the codes, and the columns that these then have.
+// Sets the activation that is applied before rounding, and the number of columns of the codes.
 void set_activation(QuantizeFp8& g, const std::optional<std::string>& activation) {
   g.gated = activation == "swiglu";
   if (!g.gated) return void(g.activation = activation_of(activation));

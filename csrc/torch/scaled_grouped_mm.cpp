@@ -86,7 +86,7 @@ std::optional<Tensor> multiply_codes(const ScaledGroupsCall& call, const Fp8Oper
     p.scales_b = b.scales_of(0), p.scales_b.group_stride = b.scales_stride();
     p.out = {nullptr, p.n, 1, 0};
     p.groups = {GroupedBy::m, static_cast<const int32_t*>(call.offs.view.data)};
-    // This row adds the k of a row in one order, whatever the other rows are.
+    // In this kernel, the order in which a row of the result is summed does not depend on the other rows.
     const Choice choice = call.choice.kernel == "invariant" ? Choice{0, "grouped_scaled_wgmma"} : call.choice;
     if (!is_taken(p, device, choice)) return;
     out = empty_contiguous(std::array{p.m, p.n}, type, call.a.view);

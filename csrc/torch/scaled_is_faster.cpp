@@ -9,9 +9,9 @@
 namespace fastgemm::torch_ops {
 namespace {
 
-// Products for which fastgemm is the faster one on Hopper. The limits are those of docs/fp8.md: there, and
-// for eight more shapes of b from 768 x 3072 to 12288 x 4096 (H200, torch 2.11, commit 33ed4dc1), no product
-// within them took longer than torch's.
+// Products for which fastgemm is faster than torch on Hopper, by the limits of docs/fp8.md. No measured
+// product within the limits took longer than torch's: neither those of that page, nor those with eight more
+// shapes of b from 768 x 3072 to 12288 x 4096 (H200, torch 2.11, commit 33ed4dc1).
 struct Faster {
   Blocks blocks_a, blocks_b;
   int64_t most_rows, least_n, least_k;
@@ -34,8 +34,9 @@ int capability_of(const View& on) {
 
 bool scaled_is_faster(const ScaledCall& call) {
   const View& a = call.a.view;
-  // Without AMX torch widens both operands to float32 and multiplies these: 6 times as long for 1024 rows,
-  // 160 times for a row (Zen 5, K and N of 2048 and 4096). With AMX nothing was measured.
+  // Without AMX torch widens both operands to float32 and multiplies these. That takes 6 times as long for
+  // 1024 rows, and 160 times as long for one row (Zen 5, K and N of 2048 and 4096). With AMX nothing was
+  // measured.
   if (a.device_type == aoti_torch_device_type_cpu()) return !detected_cpu_features().amx_int8;
   if (capability_of(a) != 90) return false;
   return std::ranges::any_of(kFasterOnHopper, [&](const Faster& f) {

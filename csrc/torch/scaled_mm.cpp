@@ -5,8 +5,8 @@
 // rows they are widened. Every code is exact in bfloat16 and float16, so products with scales of rows,
 // columns or the whole are those of 16-bit matrices, whose sums in float32 are multiplied by the scales
 // (GemmProblem::scales). Scales of blocks along k differ within a sum: operands are then widened to float32,
-// times their scales, and multiplied in float32. Rows of a CPU read b as the packed weight that it is, if it
-// lies so.
+// times their scales, and multiplied in float32. On a CPU, rows read b in place as a packed weight, if it is
+// stored like one.
 #include "torch/scaled_mm.h"
 
 #include <algorithm>
@@ -112,7 +112,7 @@ void check_terms(const std::optional<Tensor>& bias, const std::optional<Tensor>&
               ", expected those of the result, " + shape_text(shape) + " and " + dtype_text(result));
 }
 
-// Matrix i of a batch; a matrix itself.
+// Matrix i of a batch. A tensor of 2 dimensions is returned as it is.
 Tensor matrix_of_batch(const Tensor& x, int64_t i) {
   const View v(x);
   if (v.dim == 2) return x;
@@ -128,8 +128,9 @@ class [[gnu::visibility("hidden")]] Scaled {
   explicit Scaled(const Arguments& args)
       : a_("a", args.a, args.scale_a, args.blocks_a), b_("b", args.b, args.scale_b, args.blocks_b) {
     choice_ = choice_of(args.level, args.kernel);
-    // Scales of rows of a and of columns of b are those of sums. Others belong to the numbers. torch would
-    // round sums of 16-bit numbers to 16 bits before they are scaled.
+    // Scales of rows of a and of columns of b multiply sums. Other scales multiply the numbers before the
+    // product, and so do all scales if torch multiplies, because it would round sums of 16-bit numbers to 16
+    // bits before they are scaled.
     of_sums_ = a_.scales_are_lines(true) && b_.scales_are_lines(false) && choice_.kernel != kTorchRow;
     result_ = check_result(args.out_dtype);
     type_ = !of_sums_ ? DType::f32 : result_ == kHalf ? DType::f16 : DType::bf16;

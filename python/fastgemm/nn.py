@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """``Conv1D``, a subclass of transformers' own: its import takes time, and transformers may be
-        missing."""
+        """Makes ``Conv1D``, a subclass of transformers' class, when it is first used: importing transformers takes
+        time, and it may be missing."""
         if name != "Conv1D":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
@@ -169,9 +169,9 @@ def revert(module: torch.nn.Module) -> torch.nn.Module:
     :func:`fuse`.
 
     It is for tools that look layers up by their exact type, such as ``torch.ao.quantization``, and for processes
-    without fastgemm. The layers stay the same objects here, too. One that was made with an ``activation`` becomes
-    a ``torch.nn.Sequential`` of a layer and that activation: torch has no layer that is both, so that its
-    parameters are called ``0.weight`` and ``0.bias`` from then on. Layers are not changed if they were
+    without fastgemm. The layers stay the same objects here, too. A layer that was made with an ``activation``
+    becomes a ``torch.nn.Sequential`` of a linear layer and that activation, because torch has no layer that does
+    both. Its parameters are then called ``0.weight`` and ``0.bias``. Layers are not changed if they were
     parametrized or fully sharded, or got another ``forward``, after conversion. The logger ``fastgemm.nn`` names
     all of these, with reasons.
 

@@ -109,7 +109,8 @@ def test_panels(divided):  # noqa: F811
     run = {"alpha": 2, "beta": -3, "in_place": True, "kernel": "crt"}
     whole, launches = divided(ALL_ROOM, a, b, c, **run)
     assert launches.count("cut_residues") == launches.count("join_residues") == 1
-    room = 15 * 128 * 256  # A's residues fit for two tiles' rows, B's and C's for less than a tile's columns
+    # The residues of A fit for the rows of two tiles, those of B and C for less than the columns of one.
+    room = 15 * 128 * 256
     parts, launches = divided(room, a, b, c, **run)
     assert launches.count("cut_residues") == launches.count("join_residues") == 2 * 3
     assert whole.equal(parts)

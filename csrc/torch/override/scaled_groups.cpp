@@ -8,7 +8,7 @@
 namespace fastgemm::override {
 namespace {
 
-constexpr int64_t kUnit = 16;  // bytes, at multiples of which torch's kernel wants lines of codes to begin
+constexpr int64_t kUnit = 16;  // bytes; lines of codes begin at multiples of it for torch's kernel
 
 // The scales of an operand: an argument of _scaled_grouped_mm, or the only member of a list of its second
 // version. None if there are others, of another recipe than that of rows.

@@ -29,9 +29,9 @@ struct BothScales {
   Scales a, b;
 };
 
-// None unless the scales are float32 and of these recipes. _scaled_mm says by shapes which, _scaled_mm_v2 by
-// name. The second one has some scales in other shapes: those of b transposed, and those of 128x128 as (k,
-// lines), with k rounded up to 4.
+// None unless the scales are float32 and of these recipes. _scaled_mm gives the recipes by the shapes of the
+// scales, _scaled_mm_v2 by name. The second one has some scales in other shapes: those of b transposed, and
+// those of 128x128 as (k, lines), with k rounded up to 4.
 std::optional<BothScales> scales_at(const Product&, Arguments);
 
 }  // namespace fastgemm::override

@@ -153,7 +153,7 @@ def scaled_mm(
     try:
         options: dict[str, Any] = choice_of(level, kernel)
         options["out_dtype"] = torch.float32 if out_dtype in CODES else out_dtype
-        of_sums = activation == SWIGLU or out_dtype in CODES  # what follows is a pass of its own
+        of_sums = activation == SWIGLU or out_dtype in CODES  # a separate pass applies the rest
         if activation is not None and not of_sums:
             options["activation"] = activation
         added = None if of_sums else residual

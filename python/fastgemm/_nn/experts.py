@@ -24,8 +24,8 @@ _BEFORE = "_config_before_fastgemm"
 def experts_forward(
     experts: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor
 ) -> Tensor:
-    """The forward pass of a layer of experts of the transformers library, which knows it by the name of
-    ``experts_implementation="fastgemm"`` once fastgemm is imported.
+    """The forward pass of a layer of experts of the transformers library. Once fastgemm is imported, models with
+    ``experts_implementation="fastgemm"`` use it.
 
     Experts with a gate by silu and without a bias are one :func:`fastgemm.moe`; other experts are two grouped
     products with their biases, and the module's own functions are called between and after these products.
@@ -104,7 +104,7 @@ def are_experts(module: torch.nn.Module) -> bool:
 
 def convert_experts(module: Any) -> None:
     """Gives a layer a copy of its config that names this implementation. The model's own config still names the
-    one of other layers."""
+    implementation of the other layers."""
     if _BEFORE in module.__dict__:
         return
     module.__dict__[_BEFORE] = module.config

@@ -210,7 +210,7 @@ class GemmFunction(torch.autograd.Function):
         a, b = batch_first(a, in_dims[0], rank), batch_first(b, in_dims[1], rank)
         if c is not None:
             c = batch_first(c, in_dims[2], rank)
-        # Where c alone is batched, the product must grow the dimension.
+        # If only c is batched, the product gets its dimension from a.
         if in_dims[0] is None and in_dims[1] is None:
             a = a.expand((info.batch_size,) + (1,) * (rank - a.dim()) + a.shape)
         return gemm(a, b, c, **public(options)), 0

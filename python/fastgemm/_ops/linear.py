@@ -365,7 +365,7 @@ def differentiable(
     A kernel with an epilogue cannot store a second result, the input of the activation. If the gradient needs
     it, the product is stored, and torch's functions follow, as in torch's layer.
     """
-    # Here, so that autograd sees the casts.
+    # The casts are made here, so that autograd sees them.
     x, weight, bias, residual = operands(x, weight, bias, residual, options=options)
     activation = options.get("activation")
     told_by_result = activation is None or (activation == "relu" and residual is None)

@@ -65,12 +65,12 @@ def moe(
     precision: Precision | None = None,
     invariant: bool = False,
 ) -> Tensor:
-    """A layer of experts, each with ``down @ (silu(gate @ x) * (up @ x))``: the mixture of its k experts for each
-    token.
+    """A layer of experts: for each token, the weighted sum of its k experts, each of which computes
+    ``down @ (silu(gate @ x) * (up @ x))``.
 
-    Two grouped products, :func:`grouped_mm`; the sum of a token is taken in the order of its experts in ``ids``,
-    in float32 (for float64: in float64), and rounded once. Nothing waits for a GPU. Gradients flow into ``x``,
-    both weights of the experts, and ``weights``; they and the result are the same in every run.
+    There are two grouped products, as of :func:`grouped_mm`. The sum of a token is computed in the order of its
+    experts in ``ids``, in float32 (for float64: in float64), and rounded once. Nothing waits for a GPU. Gradients
+    flow into ``x``, both weights of the experts, and ``weights``; they and the result are the same in every run.
 
     Args:
         x: ``(T, H)``, a row for each token; float64, float32, float16 or bfloat16.

@@ -166,7 +166,7 @@ def differentiable(
     weight = codes, scales, zeros, by
     if _wants_gradient(*weight):
         raise RuntimeError("fastgemm: no gradient reaches a QuantizedWeight, but its tensors require one")
-    # Here, so that autograd sees the casts.
+    # The casts are made here, so that autograd sees them.
     x, *_, bias, residual = operands(x, *weight, bias, residual, options=options)
     activation = options.get("activation")
     told_by_result = activation is None or (activation == "relu" and residual is None)

@@ -41,7 +41,8 @@ class Tuning:
         gpu: the GPU, or the processor, as the tables name it.
         seconds: how long it took to measure.
         points: the problems, with the seconds of each kernel and of the library; on a CPU with their threads.
-        fitted: the constants of kernels, and the model and points of the library; on a CPU points of all.
+        fitted: the constants of kernels, and the model and points of the library; on a CPU, the points of all
+            kernels.
         before: for each dtype (and tf32) the quality of choices, as geometric means of chosen / best time; on a
             CPU at every fifth product, after a fit to the others only.
         after: the same for choices from now on.

@@ -29,8 +29,8 @@ struct MmaShape : MmaTile<BM_> {
   using Tile::kFragments, Tile::kWarps, Tile::BM;
   static constexpr Code kCode = code_;
   static constexpr Scaled kScaled = scaled_;
-  // On a multiprocessor. Two blocks leave 128 registers for a thread. Neither more sums nor scaled weights of
-  // int8 fit in them.
+  // On a multiprocessor. Two blocks leave 128 registers for a thread. That is too few for more sums, and for
+  // scaled weights of int8.
   static constexpr int kBlocks = BM > 16 || (kCode == Code::int8 && kScaled == Scaled::pairs) ? 1 : 2;
   // The k16 steps of a warp in a stage, and how many of them are converted at a time.
   static constexpr int kSteps = 4, kBatch = BM == 16 || bits_of(kCode) == 8 ? 2 : 4;

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(32 * S::kGroupWarps)
   float sum[S::kFragments][4];
   FASTGEMM_UNROLL
   for (int f = 0; f < S::kFragments; ++f) {
-    // The block `first` begins the tile. In every later block's share this tile comes first.
+    // The block `first` begins the tile. The share of every later block begins with this tile.
     const float* from = partial<S>(g, first, true, warp, f, j);
     const float* next = partial<S>(g, first + 1, false, warp, f, j);
     Vector16<float> all{};

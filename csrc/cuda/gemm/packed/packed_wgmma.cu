@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kAddThreads)
   grid_dependency_wait();
   if (column >= S::kN || x_row >= g.gemm.m || weight_row >= g.n || (first == last && !g.wholes)) return;
   const int at = column * S::kRows + row;
-  // The block `first` begins the tile. In every later block's share this tile comes first.
+  // The block `first` begins the tile. The share of every later block begins with this tile.
   const float* from = (first == last ? whole_of<S>(g, tile) : share_of<S>(g, first, true)) + at;
   const float* next = share_of<S>(g, first + 1, false) + at;
   constexpr int kAtOnce = 4, kNextBlock = 2 * S::kN * S::kRows;

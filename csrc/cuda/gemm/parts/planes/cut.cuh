@@ -28,8 +28,8 @@
 namespace fastgemm::FASTGEMM_TARGET::planes {
 
 // The rows that a block cuts; decode_planes.cu has blocks for single rows. Where memory runs along m or n, a
-// warp reads this many neighbours, which are whole 32-byte sectors of float32. One word of `scaled` is for
-// such a group.
+// warp reads this many neighbours, which are a 32-byte sector of float32. A word of `scaled` stands for such
+// a group.
 inline constexpr int kRowGroup = 8;
 
 // An operand (side, k), where side is m of A or n of B, and the memory for its planes.

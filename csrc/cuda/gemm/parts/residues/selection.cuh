@@ -1,8 +1,8 @@
 // For which tiles of C the residues are accurate enough.
 //
 // Let a be a row of A, b a column of B, |.| the norm, and s the sum of the magnitudes of their products.
-// Rounding to integers has an error of up to half a unit for each element. If the moduli allow rows a norm of
-// R, that is an error of about |a| |b| / R in the product. Sums in float64 have an error of about 2^-53 s.
+// Rounding to integers has an error of up to half a unit for each element. If the moduli allow rows of norm
+// R, these errors add up to about |a| |b| / R in the product. Sums in float64 have an error of about 2^-53 s.
 // The ratio s / (|a| |b|) is 0.64 for normally distributed data. It is small only where large elements of a
 // row are multiplied by small elements of a column, as in data of widely spread exponents. A lower bound of
 // the ratio needs no product: if a share f of a's elements is at least x (times their root mean square), and

@@ -10,8 +10,9 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// Loads `valid` elements from p on, one by one, and fills up with zeros. This is for the end of a row, behind
-// which elements do not count, and for the ends of a matrix, outside which nothing may be read.
+// Loads `valid` elements from p on, one by one; the others are zero. This is for the end of a row, because
+// the elements after it do not belong to the product, and for the end of a matrix, because nothing may be
+// read outside it.
 template <class T>
 __device__ __forceinline__ Unit first_elements(const T* p, int valid) {
   Vector16<T> v;
