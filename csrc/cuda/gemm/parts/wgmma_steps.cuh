@@ -53,8 +53,7 @@ void run_wgmma_step(const GemmProblem& p, Context& context, Launch&& launch, std
   });
 }
 
-// Calls body(tile) for every tile of this block of a persistent grid, in the same order in all of its
-// threads.
+// Calls body(tile) for every tile of this block of a persistent grid, in the same order in all threads.
 template <class T, class Body>
 __device__ __forceinline__ void for_each_tile(const WgmmaProblem<T>& p, Body&& body) {
   for (int tile = int(blockIdx.x); tile < p.batch * p.tiles; tile += int(gridDim.x))
