@@ -22,7 +22,7 @@ GemmProblem with_matrix(const GemmProblem& p) {
   return q;
 }
 
-// The row that multiplies; if the sums must be invariant, one that obeys.
+// The row that multiplies. If the product must be invariant, it is a row that obeys GemmProblem::invariant.
 const Kernel* row_for(const GemmProblem& p, Device device, int threads) {
   return p.invariant ? invariant_row(p, device, threads) : fastest(p, device, threads).row;
 }

@@ -83,7 +83,7 @@ int32_t check_result(const std::optional<int32_t>& asked) {
   return type;
 }
 
-// A tensor in another type, if that differs.
+// The tensor converted to a type, or the tensor itself if it has that type.
 std::optional<Tensor> in_type(const Tensor& x, int32_t dtype) {
   const View v(x);
   return v.dtype == dtype ? x : contiguous_matrices(x.get(), v, dtype);

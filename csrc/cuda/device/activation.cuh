@@ -1,8 +1,8 @@
-// The activations of core/epilogue.h for kernels of 16-bit types and tf32. The tensor cores wait for each of
-// their instructions, so they have no branches, and use one or two approximations of the special-function
-// unit. Their error is below 2^-20 of the value or below 2^-24 of x, whichever is larger; the second bound
-// matters far below 0. The error of a float32 formula is as large. Such a small error is needed, because
-// adding a residual may cancel the leading bits of the value before it is rounded to 16 bits.
+// The activations of core/epilogue.h for kernels of 16-bit types and tf32. The tensor cores wait for each
+// instruction of an activation, so these functions have no branches, and use one or two approximations of the
+// special-function unit. Their error is below 2^-20 of the value or below 2^-24 of x, whichever is larger;
+// the second bound matters far below 0. The error of a float32 formula is as large. Such a small error is
+// needed, because adding a residual may cancel the leading bits of the value before it is rounded to 16 bits.
 #pragma once
 
 #include "core/epilogue.h"

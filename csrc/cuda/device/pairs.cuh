@@ -34,8 +34,8 @@ __device__ __forceinline__ uint32_t pair_bits(const Native& x) {
   return *reinterpret_cast<const uint32_t*>(&x);
 }
 
-// (x & mask) | bits in one instruction. The compiler would take two, because an instruction has one constant;
-// here both are in registers, which a loop loads once.
+// (x & mask) | bits in one instruction. The compiler would take two instructions, because one has room for
+// only one constant. Here both constants are in registers, which a loop loads once.
 __device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits) {
   uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));

@@ -45,7 +45,7 @@ BY_KNOWLEDGE = {
 }
 
 
-# By the state of a processor (docs/choosing.md).
+# What is known of a processor, for each of its states (docs/choosing.md).
 CPU_BY_KNOWLEDGE = {
     "measured": (
         "measured: constants and products measured on a processor of this family ({family})",

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksAnSM)
 
   if (warp == S::kConsumers) {  // the producer
     if (!elect_one()) return;
-    RingPosition<S::kStages> at{0, 1};  // phase 1: a fresh stage counts as emptied
+    RingPosition<S::kStages> at{0, 1};  // in phase 1 a new barrier does not wait: all stages are empty
     for (int step = 0; step < g.steps; ++step, at.advance()) {
       wait_phase(&empty[at.stage], at.phase);
       arrive_expecting(&full[at.stage], sizeof(Stage));

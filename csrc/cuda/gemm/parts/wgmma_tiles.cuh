@@ -16,7 +16,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 template <class Stage, int BM, int BN, class T, int STAGES, int STAGE_BYTES>
 __device__ __forceinline__ void load_tiles(StageRing<STAGES, STAGE_BYTES>& ring, const OperandMaps& maps,
                                            const WgmmaProblem<T>& p) {
-  RingPosition<STAGES> at{0, 1};  // phase 1: a fresh stage counts as emptied
+  RingPosition<STAGES> at{0, 1};  // in phase 1 a new barrier does not wait: all stages are empty
   for_each_tile(p, [&](const TilePlace<16>& tile) {
     for (int step = 0; step < p.steps; ++step, at.advance()) {
       wait_phase(&ring.empty[at.stage], at.phase);

@@ -39,7 +39,8 @@ __device__ __forceinline__ float activated(Activation activation, float x) {
   return x;
 }
 
-// activation(x + bias) for one element of C. The bias is stored as Bias, and x is a sum of products of Ts.
+// activation(x + bias) for one element of C. Bias is the type of the bias in memory, and x a sum of products
+// of type T.
 template <class Bias, class T>
 __device__ __forceinline__ float activated_sum(const Epilogue& e, int64_t row, int64_t column, float x) {
   if (e.bias != nullptr)

@@ -136,7 +136,7 @@ struct BoxOperands {
     const auto has_side_in_rows = [](const Side<T>& s) { return s.side_stride == 1 && s.k_stride != 1; };
     const bool keep = registers && sizeof(T) != 2;
     const bool keep_left = keep && has_side_in_rows(left), keep_right = keep && has_side_in_rows(right);
-    transposed = keep_right && !(keep_left && g.m >= g.n);  // of two, the smaller one is copied
+    transposed = keep_right && !(keep_left && g.m >= g.n);  // if both have, the smaller one is copied
     const int64_t extents = std::min({g.m, g.n, g.k});
     a = box_operand(transposed ? right : left, batch, extents, keep_left || keep_right, copies, context);
     b = box_operand(transposed ? left : right, batch, extents, false, copies, context);
