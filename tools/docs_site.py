@@ -161,7 +161,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Pages in Chinese say so, to browsers that hyphenate, translate or read aloud."""
+    """Marks pages in Chinese as Chinese, for browsers that hyphenate, translate or read aloud."""
     return (
         output.replace('<html lang="en"', '<html lang="zh"', 1)
         if page.file.src_uri.endswith(".zh.md")

@@ -133,7 +133,7 @@ Tensor multiply_on_cpu(const ScaledGroupsCall& call) {
   return out;
 }
 
-// By a product of float32 numbers.
+// Computes the call by a product of float32 numbers.
 Tensor multiply_numbers(const ScaledGroupsCall& call, const Fp8Operand& a, const Fp8Operand& b) {
   const Widened wide_a(a, DType::f32, true), wide_b(b, DType::f32, true);
   GroupedCall product{.a = viewed(wide_a.tensor()), .b = viewed(wide_b.tensor()), .offs = call.offs};

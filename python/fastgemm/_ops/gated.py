@@ -1,7 +1,7 @@
-"""swiglu, the activation that halves its rows: ``silu(gate) * up``. The first half of a row is the gate, the
-second half up.
+"""swiglu, the activation that halves its rows: ``silu(gate) * up``. The first half of a row is the gate, and the
+second half is up.
 
-It is a pass after the product, by torch's functions, which also give its gradient."""
+It is computed after the product, by torch's functions, which also give its gradient."""
 
 from __future__ import annotations
 

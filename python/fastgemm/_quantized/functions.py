@@ -26,7 +26,7 @@ _set_requires_grad = Tensor.requires_grad.__set__  # type: ignore[attr-defined]
 
 
 def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``__torch_function__``. Comparisons one by one, because torch.compile follows them."""
+    """``__torch_function__``. Functions are compared one by one, because torch.compile can follow that."""
     if func is linear:
         return product.called("linear", *args, **kwargs)
     if func is functional.linear:

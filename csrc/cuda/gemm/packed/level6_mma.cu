@@ -10,8 +10,8 @@
 //     rows, the scales of large groups multiply float32 sums, too, so that only the result is rounded. Other
 //     scales multiply the fragments. This needs no second set of sums, but each weight is rounded once, as a
 //     dequantized weight is. For nf4 scales always multiply sums, because its numbers are rounded already;
-//   - few rows of x read a weight once, and only bytes in flight count: equal shares of all stages
-//     (parts/schedules/shares.cuh) keep every multiprocessor reading until the end, and a second kernel adds
+//   - with few rows of x, the time is that of reading the weight once. So blocks get equal shares of all
+//     stages (parts/schedules/shares.cuh), and every multiprocessor reads until the end. A second kernel adds
 //     the sums of tiles that were shared, in the order of k.
 #include "cuda/gemm/packed/mma_copy.cuh"
 #include "cuda/gemm/packed/mma_multiply.cuh"
