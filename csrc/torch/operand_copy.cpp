@@ -30,9 +30,9 @@ Tensor reinterpreted(AtenTensorHandle t, const View& v) {
 
 }  // namespace
 
-View PlannedCopy::of(const View& v) {
+View PlannedCopy::of(const View& v, bool in_rows) {
   const Exchanged columns(v);
-  const bool exchanges = in_columns(v);
+  const bool exchanges = in_columns(v) && !in_rows;
   strides_ = ContiguousMatrices(exchanges ? columns.view : v).strides;
   if (exchanges) std::swap(strides_[size_t(v.dim - 2)], strides_[size_t(v.dim - 1)]);
   View copy = v;
@@ -40,8 +40,8 @@ View PlannedCopy::of(const View& v) {
   return copy;
 }
 
-const TensorRef& OperandCopy::make(const TensorRef& from, int32_t dtype) {
-  if (in_columns(from.view)) {
+const TensorRef& OperandCopy::make(const TensorRef& from, int32_t dtype, bool in_rows) {
+  if (in_columns(from.view) && !in_rows) {
     const Tensor columns = reinterpreted(from.tensor, Exchanged(from.view).view);
     const Tensor rows = contiguous_matrices(columns.get(), View(columns), dtype);
     tensor_.emplace(reinterpreted(rows.get(), Exchanged(View(rows)).view));

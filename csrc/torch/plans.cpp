@@ -103,7 +103,7 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
     plan->copies_a_to = torch_dtype(type_a);
   if (is_scattered(p.b, p.k, p.n)) plan->copies_b_to = torch_dtype(type_b);
   PlannedCopy copy_a, copy_b;
-  if (plan->copies_a_to) a = copy_a.of(a), p.a = matrix_of<ConstMatrix>(a, call.trans_a);
+  if (plan->copies_a_to) a = copy_a.of(a, p.packed.is_given()), p.a = matrix_of<ConstMatrix>(a, call.trans_a);
   if (plan->copies_b_to) b = copy_b.of(b), p.b = matrix_of<ConstMatrix>(b, call.trans_b);
   if ((plan->copies_result = needs_own_result(p))) {
     out = allocated_result(*plan, a, torch_dtype(p.out_type));

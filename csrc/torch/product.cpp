@@ -54,7 +54,8 @@ void walk(const Loops& loops, const GemmProblem& whole, const Kernel* kernel, co
 void run(const Plan& plan, const ProductCall& call, const TensorRef& out, const Place& at,
          const Kernel* kernel = nullptr) {
   OperandCopy copy_a, copy_b;
-  const TensorRef &a = plan.copies_a_to ? copy_a.make(call.a, *plan.copies_a_to) : call.a,
+  const TensorRef &a = plan.copies_a_to ? copy_a.make(call.a, *plan.copies_a_to, call.packed.is_given())
+                                        : call.a,
                   &b = plan.copies_b_to ? copy_b.make(call.b, *plan.copies_b_to) : call.b;
   GemmProblem p = plan.problem;
   p.a.data = a.view.data, p.b.data = b.view.data, p.out.data = out.view.data;

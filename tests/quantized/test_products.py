@@ -69,6 +69,14 @@ def test_every_name_reaches_the_same_product(call, device):
 
 
 @every_device
+def test_x_in_columns(device):
+    q = operands()[1]
+    for rows in (5, 40, 300):
+        x = torch.randn(K, rows).to(BF16).mT
+        close(fastgemm.linear(x, q), x, q)
+
+
+@every_device
 @pytest.mark.parametrize(
     "dtype, kind", [((BF16, F16, F32)[i % 3], kind) for i, kind in enumerate(KINDS)], ids=kind_id
 )

@@ -49,6 +49,16 @@ def test_rows(row, kind):
             check(fastgemm.linear(x, q, kernel=row.name), x, weight)
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_x_in_columns(row):
+    q = random_weight(40, 130, KINDS[1])
+    dtype = torch.float32 if row.takes(torch.float32, "int4") else torch.bfloat16
+    for x in (torch.randn(130, 5), torch.randn(130, 40), torch.randn(3, 130, 7)):
+        x = x.to(dtype).mT
+        result = fastgemm.linear(x, q, kernel=row.name)
+        check(result.flatten(0, -2), x.flatten(0, -2), values(q))
+
+
 @pytest.mark.parametrize("level", range(1, 8))
 def test_levels(level):
     for dtype in TYPES:
