@@ -27,6 +27,7 @@ const char* why_unfit(const Kernel& k, const GemmProblem& p) {
     return p.packed.is_given() ? "it does not take packed weights of this format"
                                : "it takes packed weights only";
   if (p.groups.rows && !k.gathers) return "it does not gather rows of a";
+  if (scales_parts(p) && !k.scales_parts) return "it does not multiply sums of parts of k by scales";
   if (p.gated && !k.gates) return "it does not multiply a gate by a value";
   if (!k.takes(p.groups))
     return p.groups.are_given() ? "it does not take groups of uneven size"

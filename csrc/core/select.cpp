@@ -75,7 +75,8 @@ const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choi
 
 // Whether a row takes this kind of operands: matrices, packed weights or groups.
 bool takes(const Kernel& k, const GemmProblem& p) {
-  return k.takes(p.packed) && k.takes(p.groups) && (k.gates || !p.gated) && (k.gathers || !p.groups.rows);
+  return k.takes(p.packed) && k.takes(p.groups) && (k.gates || !p.gated) && (k.gathers || !p.groups.rows) &&
+         (k.scales_parts || !scales_parts(p));
 }
 template <class Problem>
 bool takes(const Kernel&, const Problem&) {

@@ -10,6 +10,7 @@
 #include "core/context.h"
 #include "core/cpu.h"
 #include "core/gpu.h"
+#include "core/part_scales.h"
 #include "core/problem.h"
 
 namespace fastgemm {
@@ -76,6 +77,8 @@ struct Kernel {
   // Whether the kernel computes products of a gate and a value (GemmProblem::gated).
   bool gates = false;
   bool gathers = false;  // takes Groups::rows
+  // Whether the kernel multiplies sums of parts of k by scales (part_scales.h).
+  bool scales_parts = false;
   bool takes(const PackedWeight& b) const { return codes & fastgemm::codes(b.code); }
   bool takes(const Groups& g) const { return groups & groups_by(g.by); }
   const char* why_unavailable() const { return unavailable ? unavailable() : nullptr; }

@@ -76,7 +76,8 @@ size_t TuningKeyHash::operator()(const TuningKey& k) const {
       uint64_t(k.accumulates) << 22 | uint64_t(k.alignment.inputs) << 23 | uint64_t(k.alignment.out) << 24 |
       uint64_t(k.adds_row) << 25 | uint64_t(k.symmetry.known) << 26 | uint64_t(k.symmetry.parts) << 27 |
       uint64_t(k.symmetry.conjugated) << 30 | uint64_t(k.epilogue) << 31 | uint64_t(k.threads) << 32);
-  mix(uint64_t(k.code) | uint64_t(k.groups) << 4 | uint64_t(k.gated) << 6 | uint64_t(k.group_k) << 8);
+  mix(uint64_t(k.code) | uint64_t(k.groups) << 4 | uint64_t(k.gated) << 6 | uint64_t(k.scales_parts) << 7 |
+      uint64_t(k.group_k) << 8);
   mix(k.gpu), mix(uint64_t(k.batch)), mix(uint64_t(k.m)), mix(uint64_t(k.n)), mix(uint64_t(k.k));
   return h;
 }
@@ -98,6 +99,7 @@ TuningKey tuning_key(const GemmProblem& p, Device device, int threads) {
   k.symmetry = p.symmetry;
   k.epilogue = p.finishes();
   k.code = p.packed.code, k.group_k = p.packed.group_k, k.groups = p.groups.by, k.gated = p.gated;
+  k.scales_parts = scales_parts(p);
   if (device == Device::cuda) k.alignment = alignment_of(p);
   return k;
 }

@@ -38,7 +38,7 @@ struct TuningKey {
   Code code = Code::none;                           // of a packed b
   int64_t group_k = 0;
   GroupedBy groups = GroupedBy::none;
-  bool gated = false;
+  bool gated = false, scales_parts = false;
 
   bool operator==(const TuningKey&) const = default;
 };

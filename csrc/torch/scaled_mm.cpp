@@ -4,9 +4,9 @@
 // A row of the kernel table that takes codes multiplies them as they are, if the caller allows one. For other
 // rows they are widened. Every code is exact in bfloat16 and float16, so products with scales of rows,
 // columns or the whole are those of 16-bit matrices, whose sums in float32 are multiplied by the scales
-// (GemmProblem::scales). Scales of blocks along k differ within a sum: operands are then widened to float32,
-// times their scales, and multiplied in float32. On a CPU, rows read b in place as a packed weight, if it is
-// stored like one.
+// (GemmProblem::scales). Scales of blocks along k differ within a sum. Rows of a CPU that multiply sums of
+// parts of k by scales (core/part_scales.h) take bfloat16; for others, operands are widened to float32, times
+// their scales. On a CPU, rows read b in place as a packed weight, if it is stored like one.
 #include "torch/scaled_mm.h"
 
 #include <algorithm>
@@ -161,13 +161,19 @@ class [[gnu::visibility("hidden")]] Scaled {
   }
 
  private:
-  // The product by a row that takes codes; none if no allowed row does. Its results are float32 or bfloat16.
+  // The product by a row that takes codes, or on a CPU scales of parts of k; none if no allowed row does. Its
+  // results are float32 or bfloat16.
   std::optional<Tensor> multiply_codes() {
     std::optional<Tensor> out;
-    if (on_cpu()) return out;
     const int32_t type = result_ == kHalf ? int32_t(kFloat) : result_;
+    GemmProblem p = problem_of_codes(type);
+    std::optional<Widened> wide_a, wide_b;
+    if (on_cpu()) {
+      if (of_sums_ || !is_taken(strategies::chosen_for(p), Device::cpu, choice_)) return out;
+      wide_a.emplace(a_, p.type, false);
+      if (!p.packed.is_given()) wide_b.emplace(b_, p.type, false);
+    }
     with_context(a_.view(), [&](OpContext& context, Device device, int threads) {
-      GemmProblem p = problem_of_codes(type);
       if (!is_taken(strategies::chosen_for(p), device, choice_)) return;
       if (terms_.bias) terms_.bias = in_type(*terms_.bias, type);
       if (terms_.residual) terms_.residual = in_type(*terms_.residual, type);
@@ -175,6 +181,8 @@ class [[gnu::visibility("hidden")]] Scaled {
       const Kernel* row = nullptr;
       for (int64_t i = 0; i < (shape_.size() == 3 ? shape_[0] : 1); ++i) {
         set_addresses(p, i, *out);
+        if (wide_a) p.a = matrix_of<ConstMatrix>(View(matrix_of_batch(wide_a->tensor(), i)), false);
+        if (wide_b) p.b = matrix_of<ConstMatrix>(View(matrix_of_batch(wide_b->tensor(), i)), false);
         if (!row) row = &select(strategies::chosen_for(p), device, threads, choice_);
         launch_row(*row, p, choice_, {context, device, threads});
         context.start_over();
@@ -190,6 +198,9 @@ class [[gnu::visibility("hidden")]] Scaled {
     p.a = a_.matrix(0), p.b = b_.matrix(0), p.scales_a = a_.scales_of(0), p.scales_b = b_.scales_of(0);
     p.epilogue.activation = terms_.activation, p.epilogue.has_bias = terms_.bias.has_value();
     p.beta = terms_.residual ? 1.0 : 0.0;
+    if (!on_cpu()) return p;
+    p.type = DType::bf16;
+    if (!a_.lies_in_columns()) p.packed = b_.as_weight(false).value_or(PackedWeight{});
     return p;
   }
   // The operands, terms and result of matrix i of a batch.

@@ -120,9 +120,26 @@ void check_pass(const Weight& w, DType type) {
            w.text + ": the pass differs");
 }
 
+// The scales of a weight as those of parts of k (core/part_scales.h), and scales of x, which end at a guard
+// page: 1, 2, or 3 for each row and each part.
+void scale_parts(GemmProblem& p, const Weight& w, const Guarded& of_x) {
+  const int64_t parts = packed::blocks(w.k, w.packed.group_k);
+  for (int64_t i = 0; i < p.m * parts; ++i) {
+    const float scale = float(1 + i % 3);
+    std::memcpy(of_x.data() + i * int64_t{sizeof scale}, &scale, sizeof scale);
+  }
+  p.scales_a = {ScaleType::f32, of_x.data(), parts, 1, 1, w.packed.group_k};
+  p.scales_b = {w.packed.scale, w.packed.scales, 1, parts, w.packed.group_k, w.packed.group_n};
+  p.packed.scale = ScaleType::none, p.packed.scales = nullptr;
+  p.packed.group_n = 1, p.packed.group_k = w.k;
+}
+
 // A row of the table, with m rows of x; scales and zeros are finite.
-void check_row(const Kernel& kernel, DType type, const Weight& w, int64_t m, std::mt19937& random) {
+void check_row(const Kernel& kernel, DType type, const Weight& w, int64_t m, std::mt19937& random,
+               bool in_parts = false) {
   const test::Layout at_end{false, int64_t(random() % 3), 0, true, 1};
+  const int64_t parts = packed::blocks(w.k, w.packed.group_k);
+  const Guarded scales(in_parts ? size_t(m * parts) * sizeof(float) : 0, true);
   test::Block a(type, 1, m, w.k, at_end), out(type, 1, m, w.n, at_end), bias(type, 1, 1, w.n, at_end);
   a.randomize(random), bias.randomize(random);
   GemmProblem p;
@@ -130,6 +147,7 @@ void check_row(const Kernel& kernel, DType type, const Weight& w, int64_t m, std
   p.a = a.read_only(), p.out = out.view();
   p.b = {w.codes.data(), 1, w.k, 0};
   p.packed = w.packed;
+  if (in_parts) scale_parts(p, w, scales);
   p.epilogue = {Activation::relu, true, bias.read_only().data, 0, 1};
   if (kernel.rejects && kernel.rejects(p)) return;
   test::ThreadContext context(random() % 2 ? 3 : 1);
@@ -140,7 +158,8 @@ void check_row(const Kernel& kernel, DType type, const Weight& w, int64_t m, std
     for (int64_t j = 0; j < w.n; ++j) {
       double sum = bias.number(0, 0, j), size = std::fabs(sum);
       for (int64_t k = 0; k < w.k; ++k) {
-        const double x = a.number(0, i, k) * packed::weight_at(w.packed, w.codes.data(), w.k, j, k);
+        double x = a.number(0, i, k) * packed::weight_at(w.packed, w.codes.data(), w.k, j, k);
+        if (in_parts) x *= double(1 + (i * parts + k / w.packed.group_k) % 3);
         sum += x, size += std::fabs(x);
       }
       if (type == DType::f16 && std::fabs(sum) > 6e4) continue;  // about its largest number
@@ -193,6 +212,13 @@ int main() {
             if (contains(kernel.dtypes, type)) check_row(kernel, type, w, m, random);
       }
       ++rows;
+    }
+    for (const auto& [n, k, group_n, group_k] : sizes) {
+      if (!kernel.scales_parts) continue;
+      Weight w(Code::e4m3, random() % 2 ? ScaleType::f32 : ScaleType::e8m0, Zero::none, n, k, group_n,
+               group_k, random, true);
+      w.packed.global = nullptr;
+      for (const int64_t m : {1, 2, 4, 11, 60}) check_row(kernel, DType::bf16, w, m, random, true);
     }
   }
   std::printf("%d rows and codes, %d packed weights on %s, seed %u: %d wrong\n", rows, weights,

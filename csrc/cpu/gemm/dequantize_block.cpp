@@ -102,6 +102,10 @@ FASTGEMM_INLINE void convert4(const uint8_t* codes, const float* numbers, const 
 
 template <bool kFloating, class T>
 FASTGEMM_INLINE void convert8(const uint8_t* codes, const Group& group, int64_t k, int64_t end, T* to) {
+#if defined(__AVX512BW__)
+  if constexpr (kFloating && std::is_same_v<T, BFloat16>)
+    for (; group.is_one() && k + 32 <= end; k += 32, to += 32) store(to, e4m3_to_bf16(codes + k));
+#endif
   for (; k + N <= end; k += N, to += N)
     store_narrowed<T, float>(to, group.weight_of(load_codes<kFloating>(codes + k)));
   if (k == end) return;

@@ -29,6 +29,8 @@
 //     static void pack_a(UnitA*, const Element*, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k);
 //     static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols, int64_t k);
 //                                                // rows, cols: how many are left; may exceed kMR, kNR
+//     static constexpr int kMostOfPart;          // optional: sums of parts of k of at most this size are scaled
+//                                                // (core/part_scales.h). The micro-kernel computes one part
 //     static void micro_kernel(const MicroTile<Traits>&);
 //   };
 // clang-format on
@@ -57,6 +59,7 @@ struct MicroTile {
   bool accumulate;  // += instead of =
   // Strides of operands that are read in place, without packing (in_place.h and panel_dot.h).
   int64_t a_rs, a_ks, b_ks;
+  const float *row_scales, *column_scales;  // of a part of k (Traits::kMostOfPart)
 };
 
 // One 2-D product with typed pointers. Element (i, j) of a lies at a[i * a_rs + j * a_cs].
@@ -73,7 +76,8 @@ struct Product {
   Scale<Acc> alpha, beta;
   // For complex operands: whether to multiply their conjugates.
   bool conjugates_a = false, conjugates_b = false;
-  const PackedWeight* packed = nullptr;  // if given, b points to its codes (weight_pieces.h)
+  const PackedWeight* packed = nullptr;   // if given, b points to its codes (weight_pieces.h)
+  BlockScales row_scales, column_scales;  // for each part of k, core/part_scales.h
 };
 
 // With fewer multiply-adds, starting threads costs more time than they save.
@@ -109,7 +113,7 @@ class Engine {
   // Computes the block sizes and the scratch bytes that run() needs for problems of at most this size.
   Engine(int64_t m, int64_t n, int64_t k, int threads) : threads_(threads) {
     k_blocks_ = max<int64_t>(1, ceil_div(k, k_depth()));
-    kc_ = round_up(ceil_div(k, k_blocks_), max<int64_t>(Traits::kGroup, 8));
+    kc_ = round_up(ceil_div(k, k_blocks_), depth_step());
     choose_grid(m, n);
     const int64_t a_panel = a_panel_bytes(), b_panel = b_panel_bytes();
     // A group of B panels and the A block take a quarter of L2 each. The other half is for C and for lines
@@ -175,6 +179,10 @@ class Engine {
   static int64_t k_depth() {
     if constexpr (requires { Traits::k_depth(); }) return Traits::k_depth();
     return Traits::kKC;
+  }
+  static int64_t depth_step() {
+    if constexpr (requires { Traits::kMostOfPart; }) return Traits::kMostOfPart;
+    return max<int64_t>(Traits::kGroup, 8);
   }
   int64_t pack_depth() const {
     if constexpr (requires { Traits::kPackDepth; }) return Traits::kPackDepth;
@@ -245,15 +253,14 @@ class Engine {
           if (p.conjugates_a) Traits::template conjugate<MR>(panel, k.size());
         }
       }
-      macro_kernel(p, {rows, columns, mine, k.size(), block == 0, block == k_blocks_ - 1}, packed_a, b, sums,
-                   ctx);
+      macro_kernel(p, {rows, columns, mine, k, block == 0, block == k_blocks_ - 1}, packed_a, b, sums, ctx);
     }
   }
 
   struct Block {
     Range rows, columns;  // of C; all columns of the packed block of B
     Range panels;         // this cell's panels of these columns
-    int64_t k;
+    Range k;
     bool first, last;  // whether it is the first (last) k-block
   };
 
@@ -265,18 +272,38 @@ class Engine {
     for (int64_t group = block.panels.begin; group < block.panels.end; group += group_) {
       const int64_t group_end = min(block.panels.end, group + group_);
       for (int64_t ir = 0; ir < a_panels; ++ir) {
-        if (pace.due(MR * (group_end - group) * NR * block.k) && stopped(ctx)) return;
+        if (pace.due(MR * (group_end - group) * NR * block.k.size()) && stopped(ctx)) return;
         for (int64_t jr = group; jr < group_end; ++jr) {
           const int64_t i = block.rows.begin + ir * MR, j = block.columns.begin + jr * NR;
           MicroTile<Traits> t;
           t.a = packed_a + ir * a_panel_stride();
           t.b = packed_b + jr * b_panel_stride();
-          t.k = block.k;
+          t.k = block.k.size();
           t.rows = static_cast<int>(min(MR, block.rows.end - i));
           t.cols = static_cast<int>(min(NR, block.columns.end - j));
           micro_tile(p, t, i, j, block, sums);
         }
       }
+    }
+  }
+
+  // Calls the micro-kernel, for each part of k if the sums of parts are scaled.
+  static FASTGEMM_INLINE void multiply(const Problem& p, MicroTile<Traits>& t, int64_t i, int64_t j,
+                                       const Block& block) {
+    if constexpr (requires { Traits::kMostOfPart; }) {
+      const int64_t part = p.row_scales.block_cols, end = t.k, first = block.k.begin / part;
+      t.row_scales = static_cast<const float*>(p.row_scales.data) + first * p.row_scales.col_stride + i;
+      t.column_scales =
+          static_cast<const float*>(p.column_scales.data) + first * p.column_scales.col_stride + j;
+      for (int64_t at = 0; at < end; at += part) {
+        t.k = min(part, end - at);
+        Traits::micro_kernel(t);
+        t.accumulate = true;
+        t.a += part / Traits::kGroup * MR, t.b += part / Traits::kGroup * NR;
+        t.row_scales += p.row_scales.col_stride, t.column_scales += p.column_scales.col_stride;
+      }
+    } else {
+      Traits::micro_kernel(t);
     }
   }
 
@@ -291,7 +318,7 @@ class Engine {
         t.ldc = nc_;
         t.c = sums + i * nc_ + (j - block.columns.begin);
         t.accumulate = !block.first;
-        Traits::micro_kernel(t);
+        multiply(p, t, i, j, block);
         if (block.last) store_tile(t.c, t.ldc, rows, t.cols, p.alpha, p.beta, o);
         return;
       }
@@ -302,14 +329,14 @@ class Engine {
         t.ldc = o.ld;
         t.c = o.out;
         t.accumulate = !block.first;
-        return Traits::micro_kernel(t);
+        return multiply(p, t, i, j, block);
       }
     }
     alignas(64) Acc tile[MR * NR];
     t.ldc = NR;
     t.c = tile;
     t.accumulate = false;
-    Traits::micro_kernel(t);
+    multiply(p, t, i, j, block);
     if (o.finishes) return finish_tile(tile, rows, t.cols, p, block, o);
     if (!block.first) {  // only if C holds the sums of the earlier k-blocks
       o.c = o.out;

@@ -34,7 +34,7 @@ namespace fastgemm {
 
 void gemm_packed(const GemmProblem& p, Context& ctx) {
   scalar::with_element(p.type,
-                       [&]<class T>() { scalar::run_single_thread<scalar::PackedPanels<T>>(p, ctx); });
+                       [&]<class T>() { scalar::run_five_loops<scalar::PackedPanels<T>>(p, ctx, 1); });
 }
 
 }  // namespace fastgemm

@@ -34,9 +34,9 @@ struct Simd : PanelTraits<Packing, 4, kLanes<Accumulator<typename Packing::Eleme
 void gemm_simd(const GemmProblem& p, Context& ctx) {
   with_element(p.type, [&]<class T>() {
     if constexpr (kIsNarrowInteger<T>) {
-      run_single_thread<Simd<Int16Pairs<T>, PairMultiplyAdd>>(p, ctx);
+      run_five_loops<Simd<Int16Pairs<T>, PairMultiplyAdd>>(p, ctx, 1);
     } else {
-      run_single_thread<Simd<Widened<T>, MultiplyAdd>>(p, ctx);
+      run_five_loops<Simd<Widened<T>, MultiplyAdd>>(p, ctx, 1);
     }
   });
 }

@@ -5,6 +5,10 @@
 // packed and loaded. Zen 4 starts one such instruction per cycle, so even an 8 x 32 tile reaches 99 % of the
 // unit's rate. The tile is 12 x 32 (24 products for 14 loads), because packing and storing then take the
 // least time. The unit treats subnormal numbers as zero.
+//
+// 8-bit floating-point numbers with scales of blocks are multiplied as bfloat16, too: the tile is stored for
+// each part of k, times the scales of its rows and columns, and stays in the L1 cache between parts.
+#include "core/part_scales.h"
 #include "cpu/gemm/dot_packing.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/micro_kernel.h"
@@ -25,11 +29,25 @@ struct DotBFloat16Traits : RegisterTraits<DotBFloat16Traits, BFloat16Pairs, 12, 
   static constexpr int kKC = 4096;
 };
 
+struct ScaledDotTraits : RegisterTraits<ScaledDotTraits, BFloat16Pairs, 12, 2, DotBFloat16> {
+  static constexpr int kKC = DotBFloat16Traits::kKC, kMostOfPart = 128;
+  static FASTGEMM_INLINE Vector<float> scaled(const MicroTile<ScaledDotTraits>& t, Vector<float> sums, int i,
+                                              int j) {
+    return sums * t.row_scales[i] * load<Vector<float>>(t.column_scales + j);
+  }
+};
+
 }  // namespace
 }  // namespace fastgemm::FASTGEMM_ISA
 
 namespace fastgemm {
 void gemm_dot_bf16(const GemmProblem& p, Context& ctx) {
-  FASTGEMM_ISA::run_engine<FASTGEMM_ISA::DotBFloat16Traits>(p, ctx);
+  using namespace FASTGEMM_ISA;
+  if (scales_parts(p)) {
+    GemmProblem q = p;
+    q.scales_a = cpu::row_scales_of_parts(p, ctx), q.scales_b = cpu::column_scales_of_parts(p, ctx);
+    return run_five_loops<ScaledDotTraits>(q, ctx, threads_for(p, ctx));
+  }
+  run_engine<DotBFloat16Traits>(p, ctx);
 }
 }  // namespace fastgemm

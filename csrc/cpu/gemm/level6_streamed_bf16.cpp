@@ -7,12 +7,13 @@
 namespace fastgemm::FASTGEMM_ISA {
 namespace weights {
 
+template <class>
 struct NumberPairs;
 struct Pairs {
   using X = BFloat16;
   using Weights = __m512i;
   using Factors = __m512i;
-  using Remainder = NumberPairs;
+  using Remainder = NumberPairs<NoGroup>;
   static constexpr int kVector = 2 * N;
   static FASTGEMM_INLINE __m512i factors(const BFloat16* x) { return load<__m512i>(x); }
   static FASTGEMM_INLINE V add(V sums, __m512i weights, __m512i x) {
@@ -55,10 +56,27 @@ struct BytePairs : Pairs {
   }
 };
 
+// Codes of e4m3 without scales, which are exact in bfloat16.
+template <class GroupOrPart>
+struct CodePairs : Pairs {
+  static constexpr int kSteps = 1, kBytes = 32, kCodes = 32, kMostRows = 4;
+  static constexpr bool kAlongLanes = false;
+  static bool suits(int64_t group_k) { return group_k % kCodes == 0; }
+  using Group = GroupOrPart;
+  using Remainder = NumberPairs<GroupOrPart>;
+  using Line = const uint8_t*;
+  static FASTGEMM_INLINE Line read(const uint8_t* p) { return p; }
+  template <int>
+  static FASTGEMM_INLINE __m512i weights(const Group&, const Line& line) {
+    return e4m3_to_bf16(line);
+  }
+};
+
+template <class GroupOrPart>
 struct NumberPairs : Pairs {
   static constexpr int kSteps = 1, kBytes = 64, kCodes = 2 * N;
   static constexpr bool kAlongLanes = false;
-  using Group = NoGroup;
+  using Group = GroupOrPart;
   using Line = __m512i;
   static FASTGEMM_INLINE Line read(const uint8_t* p) { return load<__m512i>(p); }
   template <int>
@@ -73,11 +91,16 @@ struct NumberPairs : Pairs {
 namespace fastgemm {
 void gemm_streamed_bf16(const GemmProblem& p, Context& ctx) {
   using namespace FASTGEMM_ISA::weights;
+  if (scales_parts(p)) {
+    const int64_t part = part_of_k(p);
+    return stream_rows<CodePairs<PartGroup>>(p, part < p.k ? part : kEndless, true, ctx);
+  }
   const int64_t group_k = group_of(p);
   switch (p.packed.code) {
     case Code::int8:
       return stream_rows<BytePairs<false>>(p, group_k, BytePairs<false>::suits(group_k), ctx);
     case Code::e4m3:
+      if (p.packed.scale == ScaleType::none) return stream_rows<CodePairs<NoGroup>>(p, kEndless, true, ctx);
       return stream_rows<BytePairs<true>>(p, group_k, BytePairs<true>::suits(group_k), ctx);
     default:
       stream_rows<NibblePairs>(p, group_k, NibblePairs::suits(group_k), ctx);

@@ -121,7 +121,7 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   for (int i = 0; i < ROWS; ++i, c += t.ldc) {
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) {
-      const V sum = Multiply::total(acc[i][j]);
+      const V sum = Traits::scaled(t, Multiply::total(acc[i][j]), i, j * N);
       store(c + j * N, t.accumulate ? sum + load<V>(c + j * N) : sum);
     }
   }
@@ -150,6 +150,11 @@ struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::U
   // The initial value of the accumulators of column vector j.
   static FASTGEMM_INLINE auto initial(const MicroTile<Derived>&, int) {
     return Vector<Accumulator<typename Packing::Element>>{};
+  }
+  // The sums of row i from column j on, times scales if there are any.
+  template <class V>
+  static FASTGEMM_INLINE V scaled(const MicroTile<Derived>&, V sums, int, int) {
+    return sums;
   }
   template <bool kInPlace = false>
   static void micro_kernel(const MicroTile<Derived>& t) {

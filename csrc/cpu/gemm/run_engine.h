@@ -24,6 +24,7 @@ Product<Traits, Out> product_of(const GemmProblem& p, int64_t batch) {
   q.alpha = scalar_of<Scale<Acc>>(p.alpha), q.beta = scalar_of<Scale<Acc>>(p.beta);
   q.conjugates_a = p.conjugates_a, q.conjugates_b = p.conjugates_b;
   q.packed = p.packed.is_given() ? &p.packed : nullptr;
+  q.row_scales = p.scales_a, q.column_scales = p.scales_b;
   return q;
 }
 
@@ -108,9 +109,13 @@ void run_batch(const GemmProblem& p, Context& ctx, int threads) {
   }
 }
 
+inline int threads_for(const GemmProblem& p, const Context& ctx) {
+  return p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
+}
+
 template <class Traits, class Out>
 void run_routes(const GemmProblem& p, Context& ctx) {
-  const int threads = p.batch * p.m * p.n * p.k < kWorthAFork ? 1 : threads_of(ctx);
+  const int threads = threads_for(p, ctx);
   // The five loops divide k into blocks that depend only on k. The choice among the other routes depends on
   // m. These routes also read B in place, but packed weights become numbers only in packed panels.
   if (p.invariant || p.packed.is_given())
@@ -157,9 +162,9 @@ void run_engine(const GemmProblem& p, Context& ctx) {
   });
 }
 template <class Traits>
-void run_single_thread(const GemmProblem& p, Context& ctx) {
+void run_five_loops(const GemmProblem& p, Context& ctx, int threads) {
   with_out<Traits>(
-      p, [&]<class Out>() { run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, 1); });
+      p, [&]<class Out>() { run_batch<typename EngineOf<Traits, Out>::Type, Traits, Out>(p, ctx, threads); });
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA

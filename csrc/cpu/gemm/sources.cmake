@@ -22,6 +22,7 @@ set(FASTGEMM_CPU_GEMM_PLAIN
     csrc/cpu/gemm/fp8_passes.cpp
     csrc/cpu/gemm/mirror.cpp
     csrc/cpu/gemm/parallel.cpp
+    csrc/cpu/gemm/part_scales.cpp
     csrc/cpu/gemm/predict/counts.cpp
     csrc/cpu/gemm/predict/families.cpp
     csrc/cpu/gemm/predict/library.cpp

@@ -2,6 +2,7 @@
 // (level6_streamed_weights.cpp). The kinds of lines are those of weight_lines.h.
 #pragma once
 
+#include "core/part_scales.h"
 #include "cpu/gemm/epilogue.h"
 #include "cpu/gemm/few_rows.h"
 #include "cpu/gemm/parallel.h"
@@ -38,7 +39,12 @@ struct Strip {
   int64_t ahead;                                  // bytes from these rows of the weight to the next ones
   const void* x;
   int64_t ldx;
+  const float* x_scales;  // of the first group, for each row of x, if kScalesParts
+  int64_t x_scales_pitch;
 };
+
+template <class Kind>
+constexpr bool kScalesParts = std::is_same_v<typename Kind::Group, PartGroup>;
 
 template <class Kind, int M, int R, int STEP = 0>
 FASTGEMM_INLINE void add_steps(V (&sums)[R][M], const typename Kind::Group (&groups)[R],
@@ -75,6 +81,7 @@ __attribute__((noinline)) void add_lines(const Strip& s, V* all_sums) {
     typename Kind::Group groups[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) groups[r].set(s.scales[r], group);
+    V part[R][M] = {};
     for (; line < end; ++line, x += Kind::kCodes) {
       typename Kind::Line lines[R];
 #pragma GCC unroll 8
@@ -83,7 +90,15 @@ __attribute__((noinline)) void add_lines(const Strip& s, V* all_sums) {
         __builtin_prefetch(codes + s.ahead);
         lines[r] = Kind::read(codes);
       }
-      add_steps<Kind, M, R>(sums, groups, lines, x, s.ldx);
+      add_steps<Kind, M, R>(kScalesParts<Kind> ? part : sums, groups, lines, x, s.ldx);
+    }
+    if constexpr (kScalesParts<Kind>) {
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) {
+        const float of_x = s.x_scales[group * s.x_scales_pitch + m];
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) sums[r][m] += part[r][m] * of_x * groups[r].scale;
+      }
     }
   }
 #pragma GCC unroll 8
@@ -100,8 +115,22 @@ struct Streamed {
   PackedWeight w;  // without its global scale, which multiplies the sums
   int64_t group_k, in_lines, ldx;
   const void* x;
-  Scales scales;  // the fields that all rows share
+  Scales scales;         // the fields that all rows share
+  BlockScales x_scales;  // of parts of k, if kScalesParts
 };
+
+// The scales of `count` parts of row n of the weight, from part `first` on.
+FASTGEMM_INLINE void read_scales_of_parts(const BlockScales& s, int64_t part, int64_t n, int64_t first,
+                                          int64_t count, float* to) {
+  const int64_t column = n / s.block_cols * s.col_stride;
+  if (s.type == ScaleType::f32 && s.block_rows == part) {
+    const float* from = static_cast<const float*>(s.data) + column + first * s.row_stride;
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i * s.row_stride];
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i)
+    to[i] = packed::scale_at(s.type, s.data, column + (first + i) * part / s.block_rows * s.row_stride);
+}
 
 // `steps`: Kind::kSteps if Kind::kAlongLanes is true, else 0. `vector`: the number of weights in a vector.
 template <class T, class X>
@@ -141,15 +170,26 @@ void sum_rows(const Streamed& s, int64_t n, int64_t first_x, int64_t count, V* s
   alignas(64) X numbers[R][kRest];
   for (int64_t i = 0; i < round_up(count, M) * R; ++i) store(reinterpret_cast<float*>(sums + i), V{});
   Strip strip;
-  strip.ldx = s.ldx, strip.ahead = R * pitch;
+  strip.ldx = s.ldx, strip.ahead = R * pitch, strip.x_scales_pitch = s.x_scales.col_stride;
+  // For the groups from `group` on that begin before `end`.
+  const auto read_scales = [&](int64_t row, int64_t group, int64_t end, float* of_row, float* zeros_of_row) {
+    const int64_t count = ceil_div(end, s.group_k) - group;
+    if constexpr (kScalesParts<Kind>)
+      return read_scales_of_parts(p.scales_b, s.x_scales.block_cols, row, group, count, of_row);
+    const int64_t first = row / s.w.group_n * groups + group,
+                  next = (first + R * groups) * size_of(s.w.scale);
+    __builtin_prefetch(static_cast<const char*>(s.w.scales) + next);
+    read_numbers(s.w.scale, s.w.scales, first, count, of_row);
+    if (s.w.zero != Zero::none) read_zeros(s.w, first, count, zeros_of_row);
+  };
+  const auto x_scales = [&](int64_t i, int64_t group) {
+    return static_cast<const float*>(s.x_scales.data) + group * s.x_scales.col_stride + first_x + i;
+  };
   for (int64_t k = 0; k < s.in_lines; k += kPanel) {
     const int64_t end = min(s.in_lines, k + kPanel), group = k / s.group_k;
     for (int r = 0; r < R; ++r) {
-      const int64_t row = min(n + r, p.n - 1), first = row / s.w.group_n * groups + group;
-      const int64_t next = (first + R * groups) * size_of(s.w.scale);
-      __builtin_prefetch(static_cast<const char*>(s.w.scales) + next);
-      read_numbers(s.w.scale, s.w.scales, first, ceil_div(end, s.group_k) - group, scales[r]);
-      if (s.w.zero != Zero::none) read_zeros(s.w, first, ceil_div(end, s.group_k) - group, zeros[r]);
+      const int64_t row = min(n + r, p.n - 1);
+      read_scales(row, group, end, scales[r], zeros[r]);
       strip.codes[r] = codes + row * pitch + (four ? k / 2 : k);
       Scales& of_row = strip.scales[r];
       of_row = s.scales;
@@ -163,6 +203,7 @@ void sum_rows(const Streamed& s, int64_t n, int64_t first_x, int64_t count, V* s
     strip.first_line = (k - group * s.group_k) / Kind::kCodes;
     for (int64_t i = 0; i < count; i += M) {
       strip.x = static_cast<const X*>(s.x) + (first_x + i) * s.ldx + k;
+      if constexpr (kScalesParts<Kind>) strip.x_scales = x_scales(i, group);
       add_lines<Kind, M, R>(strip, sums + i * R);
     }
   }
@@ -174,10 +215,15 @@ void sum_rows(const Streamed& s, int64_t n, int64_t first_x, int64_t count, V* s
     for (int r = 0; r < R; ++r) {
       for (int64_t i = r < rows ? depth : 0; i < round_up(depth, Kind::kVector); ++i) numbers[r][i] = X{};
       strip.codes[r] = reinterpret_cast<const uint8_t*>(numbers[r]);
+      if constexpr (kScalesParts<Kind>) {  // the rest fills no line, so it belongs to one part
+        read_scales(min(n + r, p.n - 1), k / s.group_k, p.k, scales[r], nullptr);
+        strip.scales[r].scales = scales[r];
+      }
     }
     strip.lines = ceil_div(depth, Kind::kVector);
     for (int64_t i = 0; i < count; i += M) {
       strip.x = static_cast<const X*>(s.x) + (first_x + i) * s.ldx + k;
+      if constexpr (kScalesParts<Kind>) strip.x_scales = x_scales(i, k / s.group_k);
       add_lines<typename Kind::Remainder, M, R>(strip, sums + i * R);
     }
   }
@@ -233,7 +279,8 @@ void stream(const GemmProblem& p, int64_t group_k, bool by_lines, Context& ctx) 
     if (p.type == DType::f32) copy_x<float>(p, in_lines, rows_of_x, ldx, steps, Kind::kVector, x);
     if (p.type == DType::f16) copy_x<Half>(p, in_lines, rows_of_x, ldx, steps, Kind::kVector, x);
   }
-  Streamed streamed{p, p.packed, group_k, in_lines, ldx, x, {}};
+  Streamed streamed{p, p.packed, group_k, in_lines, ldx, x, {}, {}};
+  if constexpr (kScalesParts<Kind>) streamed.x_scales = cpu::row_scales_of_parts(p, ctx);
   streamed.w.global = nullptr;
   if (bits_of(p.packed.code) == 4) streamed.scales.numbers = numbers_of(p.packed.code);
   for (int lane = 0; lane < N; ++lane)
@@ -269,9 +316,8 @@ void stream_rows(const GemmProblem& p, int64_t group_k, bool by_lines, Context& 
 }
 
 // A scale of a whole row is treated as the scale of an endless group.
-inline int64_t group_of(const GemmProblem& p) {
-  return p.packed.by_rows(p.k) ? int64_t{1} << 40 : p.packed.group_k;
-}
+inline constexpr int64_t kEndless = int64_t{1} << 40;
+inline int64_t group_of(const GemmProblem& p) { return p.packed.by_rows(p.k) ? kEndless : p.packed.group_k; }
 
 }  // namespace weights
 }  // namespace fastgemm::FASTGEMM_ISA

@@ -50,7 +50,9 @@ bool always(const GemmProblem&) { return true; }
 
 constexpr DTypeSet kTimesWeights = dtypes(DType::f32, DType::f16, DType::bf16);
 
-const char* not_in_plain_order(const GemmProblem& p) {
+const char* unfit_codes(const GemmProblem& p) {
+  if (scales_parts(p) && !cpu_features().avx512_bf16) return "scaled sums of parts of k need AVX512-BF16";
+  if (scales_parts(p) && !cpu::suits_parts(p)) return "parts of k that are scaled have 32, 64 or 128 numbers";
   if (!p.packed.is_given()) return nullptr;
   if (p.packed.units) return "it reads packed weights in plain order";
   return contains(kTimesWeights, p.type) ? nullptr : "packed weights multiply float32, float16 and bfloat16";
@@ -64,7 +66,7 @@ Kernel row(int level, std::string_view name, DTypeSet types, std::string_view ne
   k.predict_on_cpu = predict;
   k.unavailable = unavailable;
   k.fuses = always, k.scales = level > 1;
-  if (types & kTimesWeights) k.codes = kNoCode | kAllCodes, k.rejects = not_in_plain_order;
+  if (types & kTimesWeights) k.codes = kNoCode | kAllCodes, k.rejects = unfit_codes;
   return k;
 }
 // For kernels with the five loops of the engine (run_engine.h). If GemmProblem::invariant is set, they sum in
@@ -79,10 +81,14 @@ Kernel in_order_of_matrices(Kernel k) {
   k.invariant = [](const GemmProblem& p) { return !p.packed.is_given(); };
   return k;
 }
+Kernel with_scales_of_parts(Kernel k) {
+  k.scales_parts = true;
+  return k;
+}
 Kernel of_weights_alone(Kernel k) {
   k.codes = kAllCodes;
   k.rejects = [](const GemmProblem& p) {
-    return p.packed.is_given() ? not_in_plain_order(p) : "it takes packed weights only";
+    return p.packed.is_given() ? unfit_codes(p) : "it takes packed weights only";
   };
   return k;
 }
@@ -166,17 +172,19 @@ std::span<const Kernel> cpu_gemm_kernels() {
                    FASTGEMM_X86(gemm_amx_bf16), seconds_of<Row::amx_bf16>, without_amx_bf16)),
       row(6, "amx_int8", i8, "AMX-INT8", "tile registers, 16 x 16 x 64 products an instruction",
           FASTGEMM_X86(gemm_amx_int8), seconds_of<Row::amx_int8>, without_amx_int8),
-      in_order_of_matrices(row(6, "dot_bf16", bf16, "AVX512-BF16", "vdpbf16ps: 32 products an instruction",
-                               FASTGEMM_X86(gemm_dot_bf16), seconds_of<Row::dot_bf16>, without_dot_bf16)),
+      with_scales_of_parts(in_order_of_matrices(
+          row(6, "dot_bf16", bf16, "AVX512-BF16", "vdpbf16ps: 32 products an instruction",
+              FASTGEMM_X86(gemm_dot_bf16), seconds_of<Row::dot_bf16>, without_dot_bf16))),
       row(6, "dot_int8", i8, "AVX512-VNNI", "vpdpbusd: 64 products an instruction",
           FASTGEMM_X86(gemm_dot_int8), seconds_of<Row::dot_int8>, without_dot_int8),
       in_order(row(6, "mmla_bf16", bf16, "Arm FEAT_BF16", "bfmmla: 2 x 2 x 4 products an instruction",
                    FASTGEMM_AARCH64(gemm_mmla_bf16), seconds_of<Row::mmla_bf16>, without_mmla_bf16)),
       row(6, "mmla_int8", i8, "Arm FEAT_I8MM", "smmla: 2 x 2 x 8 products an instruction",
           FASTGEMM_AARCH64(gemm_mmla_int8), seconds_of<Row::mmla_int8>, without_mmla_int8),
-      of_weights_alone(in_order(row(6, "streamed_weights", kTimesWeights, "any CPU",
-                                    "packed weights, read once and converted in registers",
-                                    run<streamed_weights>, cpu_predict::streamed_seconds))),
+      with_scales_of_parts(
+          of_weights_alone(in_order(row(6, "streamed_weights", kTimesWeights, "any CPU",
+                                        "packed weights, read once and converted in registers",
+                                        run<streamed_weights>, cpu_predict::streamed_seconds)))),
       in_order(with_complex(row(6, "pipelined", kGemmTypes, "any CPU",
                                 "level 5 that prefetches C and the next panels",
                                 run<FASTGEMM_BY_ISA(gemm_pipelined)>, seconds_of<Row::pipelined>))),

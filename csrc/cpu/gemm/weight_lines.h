@@ -9,6 +9,7 @@
 //   suits(group_k)                whether a group is a number of lines, or a line is a number of groups
 //   Group                         converts the codes of a line to weights; set() is called for each group, or
 //                                 for each line that has several groups
+//                                 PartGroup: sums of parts of k have scales (core/part_scales.h), codes none
 //   kMostRows                     rows of the weight at once, so that their groups stay in registers
 //   Line, read(codes), weights<step>(group, line)
 //   factors(x), add(sums, weights, factors)
@@ -136,6 +137,10 @@ struct AffineGroup {
 };
 struct NoGroup {
   FASTGEMM_INLINE void set(const Scales&, int64_t) {}
+};
+struct PartGroup {
+  float scale;
+  FASTGEMM_INLINE void set(const Scales& s, int64_t g) { scale = s.scales[g]; }
 };
 
 // Codes of 8 bits: a line is 32 codes.

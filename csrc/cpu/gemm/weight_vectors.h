@@ -73,6 +73,7 @@ struct Group {
   float scale, zero;
   const float* global;
 
+  FASTGEMM_INLINE bool is_one() const { return mode == Zero::none && scale == 1.0f && !global; }
   template <class X>
   FASTGEMM_INLINE X weight_of(X code) const {
     const X x = mode == Zero::added        ? code * scale + zero
@@ -109,6 +110,21 @@ FASTGEMM_INLINE V load_codes(const uint8_t* p) {
   return __builtin_convertvector((Vector<int32_t>)load_extended<int32_t>(reinterpret_cast<const int8_t*>(p)),
                                  V);
 }
+#if defined(__AVX512BW__)
+// The same for bfloat16, where an exponent of 0 is stored as 127, too.
+FASTGEMM_INLINE __m512i e4m3_to_bf16(const uint8_t* p) {
+  alignas(64) static constexpr uint16_t kSubnormal[32] = {0,      0x3b00, 0x3b80, 0x3bc0,
+                                                          0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  const __m512i codes = _mm512_cvtepi8_epi16(load<__m256i>(p));
+  const __m512i magnitude = _mm512_and_si512(_mm512_slli_epi16(codes, 4), _mm512_set1_epi16(0x7f0));
+  __m512i x = _mm512_add_epi16(magnitude, _mm512_set1_epi16(120 << 7));
+  x = _mm512_mask_permutexvar_epi16(x, _mm512_testn_epi16_mask(codes, _mm512_set1_epi16(0x78)), codes,
+                                    load<__m512i>(kSubnormal));
+  x = _mm512_mask_mov_epi16(x, _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7f0)),
+                            _mm512_set1_epi16(0x7fc0));
+  return _mm512_or_si512(x, _mm512_and_si512(codes, _mm512_set1_epi16(short(0x8000))));
+}
+#endif
 // The numbers of the formats of 4 bits.
 struct Tables {
   alignas(64) float of[3][16];

@@ -88,9 +88,9 @@ def scaled_mm(
     Returns:
         ``(..., M, N)`` of ``out_dtype``, with swiglu ``(..., M, N / 2)``; with ``out_scale="row"`` or ``"1x128"``
         a pair, codes and scales. If all scales are float32 scales of rows and columns, they multiply the sums,
-        first the scale of ``a``. Otherwise each scale multiplies its codes. Sums are computed in float32; on
-        Hopper, sums of 128 products are added in float32. The sum is rounded once to the result. Before swiglu it
-        is rounded, too, unless the result has 8 bits (docs/fp8.md).
+        first the scale of ``a``. Otherwise each scale multiplies its codes, or the sum of a part of K that has it.
+        Sums are computed in float32; on Hopper, sums of 128 products are added in float32. The sum is rounded once
+        to the result. Before swiglu it is rounded, too, unless the result has 8 bits (docs/fp8.md).
 
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
