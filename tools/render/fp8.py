@@ -79,4 +79,12 @@ CODES = Table(
     words=2,
     title="A bfloat16 layer whose result has 8 bits:",
 )
-BLOCKS = {"fp8": Block("fp8", PRODUCTS, LAYOUTS, NORMS, QUANTIZED, CODES, PLACE)}
+ON_CPU = Table(
+    [RECIPE, SHAPE, Column("torch in bfloat16", ("torch", "seconds", "median"), microseconds), *TIMES[1:]],
+    _lines("product"),
+    words=2,
+)
+BLOCKS = {
+    "fp8": Block("fp8", PRODUCTS, LAYOUTS, NORMS, QUANTIZED, CODES, PLACE, device="cuda"),
+    "fp8_cpu": Block("fp8", ON_CPU, PLACE, device="cpu"),
+}
