@@ -25,6 +25,10 @@ template <Fp8 code, class T>
 FASTGEMM_INLINE void widen_run(const uint8_t* codes, int64_t n, float scale, T* out) {
   constexpr int N = kLanes<float>;
   int64_t j = 0;
+#if defined(__AVX512BW__)
+  if constexpr (code == Fp8::e4m3 && std::is_same_v<T, BFloat16>)
+    for (; scale == 1.0f && j + 32 <= n; j += 32) store(out + j, weights::e4m3_to_bf16(codes + j));
+#endif
   for (; j + N <= n; j += N) store_narrowed<T, float>(out + j, decode_vector<code>(codes + j) * scale);
   for (; j < n; ++j) out[j] = round_to<T>(fp8::decode<code>(codes[j]) * scale);
 }
