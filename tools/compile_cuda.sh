@@ -29,7 +29,7 @@ mkdir -p "$build"
 # -O1 is for host code, which is only loaded here. The code for GPUs is the same (ptxas has its own option), and a file
 # takes up to a third less time.
 "$(dirname "$python")/cmake" -S . -B "$build" -G Ninja -DFASTGEMM_CUDA=ON -DFASTGEMM_SIMT=OFF -DFASTGEMM_OVERRIDE=OFF \
-  -DCMAKE_CUDA_COMPILER="$nvcc" -DCMAKE_CUDA_FLAGS_RELEASE="-O1 -DNDEBUG" \
+  -DCMAKE_CUDA_COMPILER="$nvcc" -DCMAKE_CUDA_FLAGS_RELEASE="-O1 -DNDEBUG" -DFASTGEMM_CUDA_COMPRESSION=none \
   -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-80-real;90a-real;120-real}" -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
   -Dnanobind_DIR="$("$python" -m nanobind --cmake_dir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
   -DFASTGEMM_CUBLAS_INCLUDE="$([[ -n ${KERNEL:-} ]] || PYTHON=$python tools/cublas_headers.sh)" \

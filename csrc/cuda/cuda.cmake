@@ -36,9 +36,10 @@ function(fastgemm_add_cuda_kernels OBJECTS)
     # A host call of a __device__ function compiles into exit(1) unless this is an error.
     target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=cross-execution-space-call>)
     # Unrolled code compresses to a tenth. The driver decompresses a file's kernels when the first of them is
-    # loaded.
+    # loaded. Compression takes 0.3 s for a MB, which tools/compile_cuda.sh saves (none).
+    set(FASTGEMM_CUDA_COMPRESSION size CACHE STRING "nvcc's --compress-mode")
     if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
-      target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
+      target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=${FASTGEMM_CUDA_COMPRESSION}>)
     endif()
     list(APPEND ${OBJECTS} $<TARGET_OBJECTS:fastgemm_cuda>)
   endif()
