@@ -22,7 +22,7 @@ def test_every_number_of_16_bits(code, simulated):
     """Rounds as torch does up to the largest code, and saturates beyond."""
     for dtype in (BF16, F16):
         x = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype).reshape(256, 256)
-        with simulated_launches(count=False) if simulated else torch.no_grad():
+        with simulated_launches() if simulated else torch.no_grad():
             codes, _ = torch.ops.fastgemm.quantize_fp8(
                 x, torch.ones(1, 1), block_rows=0, block_cols=0, dtype=code
             )
@@ -77,7 +77,7 @@ def test_recipes(recipe, dtype, device):
 def test_on_the_simulator(recipe):
     for (m, k), shift in (((130, 144), 0), ((3, 261), 1)):
         x = torch.randn(m, k + shift).to(BF16)[:, shift:]
-        with simulated_launches(count=False):
+        with simulated_launches():
             codes, scales = fastgemm.quantize_fp8(x, recipe)
         expected = fastgemm.quantize_fp8(x, recipe)
         assert torch.equal(bits(codes), bits(expected[0])) and torch.equal(
@@ -122,7 +122,7 @@ def test_lines(k, dtype, device):
 def test_lines_on_the_simulator(k):
     x = lines_of_all_sizes(k, BF16)
     for recipe, code in (("row", E4M3), ("1x128", E5M2), ("1x32", E4M3)):
-        with simulated_launches(count=False):
+        with simulated_launches():
             codes, scales = fastgemm.quantize_fp8(x, recipe, dtype=code)
         expected = fastgemm.quantize_fp8(x, recipe, dtype=code)
         number = ~expected[0].float().isnan()

@@ -256,7 +256,7 @@ def test_rows_do_not_depend_on_others():
 @pytest.mark.parametrize("level", range(1, 7))
 def test_on_the_simulator(level):
     for recipes in (("tensor", "row"), ("1x128", "128x128"), ("1x32", "1x32")):
-        with simulated_launches(count=False):
+        with simulated_launches():
             check(33, 20, 140, *recipes, codes=(E4M3, E5M2), level=level, out_dtype=BF16)
 
 
@@ -268,7 +268,7 @@ def test_layouts_on_the_simulator():
         w, scale_b = operand(20, 150, recipe)
         exact = dequantized(wide, scale_a, recipe), dequantized(w, scale_b, recipe).mT
         for a, b in product((wide, columns_of(wide)), (w.mT, columns_of(w).mT)):
-            with simulated_launches(count=False):
+            with simulated_launches():
                 result = fastgemm.scaled_mm(a, b, scale_a, scale_b.mT, out_dtype=F32)
             assert_near(result, *exact)
 

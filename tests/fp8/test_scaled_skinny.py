@@ -32,7 +32,7 @@ RECIPES = [
 
 
 def multiply(*operands, **options):
-    with simulated_launches(count=False):
+    with simulated_launches():
         return fastgemm.scaled_mm(*operands, kernel=KERNEL, **options)
 
 
@@ -49,7 +49,7 @@ def operands(m, n, k, recipes, scales=F32):
 @pytest.mark.parametrize("shape", TILES, ids=str)
 def test_tiles(shape, recipe):
     given, exact, names = operands(*shape, (recipe, recipe))
-    with simulated_launches(count=False) as launches:
+    with simulated_launches() as launches:
         result = fastgemm.scaled_mm(*given, kernel=KERNEL, out_dtype=F32, **names)
     assert_near(result, *exact)
     assert any(f"SkinnyShape<{TILES[shape]}," in launch["function"] for launch in launches)
@@ -76,7 +76,7 @@ def test_epilogue_is_fused():
     for m, n, out in ((5, 100, BF16), (70, 100, F32), (40, 301, BF16)):
         given, exact, names = operands(m, n, 530, ("1x128", "128x128"))
         bias, residual = torch.randn(n).to(out), (100 * torch.randn(m, n)).to(out)
-        with simulated_launches(count=False) as launches:
+        with simulated_launches() as launches:
             result = fastgemm.scaled_mm(
                 *given, bias=bias, activation="relu", residual=residual, out_dtype=out, kernel=KERNEL, **names
             )

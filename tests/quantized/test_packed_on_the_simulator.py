@@ -47,7 +47,7 @@ def multiply(
 # all pairs of them.
 @pytest.mark.parametrize("level", range(1, 6), ids=RUNGS)
 def test_rungs(level):
-    with simulated_launches(count=False):
+    with simulated_launches():
         for kind, dtype in zip(KINDS, cycle([F32, BF16, F16]), strict=False):
             w = weight(70, 200, *kind, whole=kind[0] == "e2m1")
             w = w._replace(exact=True)
@@ -63,7 +63,7 @@ def test_layers_of_rungs(level):
     w = weight(130, 72, "int4", "bf16", (1, 32), "subtracted")
     x, bias, residual = (torch.randn(*shape).to(F16) for shape in ((67, 72), (130,), (67, 130)))
     product = expected(x, w)
-    with simulated_launches(count=False):
+    with simulated_launches():
         assert_near(multiply(x, w, bias, level=level), x, w, reference=product + bias.double())
         relu = (product + bias.double()).relu() + residual.double()
         assert_near(multiply(x, w, bias, residual, activation="relu", level=level), x, w, reference=relu)
@@ -79,7 +79,7 @@ def test_packed_mma(kind, dtype):
     if code == "nf4" and group[1] < 64:
         return
     w = weight(130, 392, *kind, whole=code == "e2m1" and (dtype == BF16 or scale == "e4m3"))
-    with simulated_launches(multiprocessors=2, capability=80, count=False):
+    with simulated_launches(multiprocessors=2, capability=80):
         for m in (5, 20, 40, 66):
             x = torch.randn(m, 392).to(dtype)
             result = multiply(x, w, impl="packed_mma")
@@ -109,7 +109,7 @@ def test_numbers_of_a_code(code):
     for impl, dtype in product(("packed_mma", "packed_wgmma", "packed_tiles"), (BF16, F16)):
         if impl == "packed_tiles" and code == "nf4":
             continue
-        with simulated_launches(count=False):
+        with simulated_launches():
             result = multiply(x.to(dtype), w, impl=impl)
         assert torch.equal(result.T, w.numbers.to(dtype)), (impl, dtype)
 
@@ -123,7 +123,7 @@ def test_infinite_scales_stay_in_their_rows(impl):
     w = w._replace(numbers=w.numbers.nan_to_num(nan=math.inf))
     x = torch.zeros(4, 256, dtype=BF16)
     x[:, 2], x[:, 130] = 1, 1  # code 2 of the first group is -6
-    with simulated_launches(count=False):
+    with simulated_launches():
         result = multiply(x, w, impl=impl)
     usual = torch.arange(70) != 3
     assert torch.equal(result[:, usual].double(), expected(x, w)[:, usual])
@@ -136,7 +136,7 @@ def test_scales_that_leave_the_range_of_half(impl):
     the end refuse them."""
     w = plain_weight("int4", "f32", torch.full((64, 2), 1e6), 128, torch.tensor(1e-6))
     x = torch.ones(20, 256)
-    with simulated_launches(count=False):
+    with simulated_launches():
         with pytest.raises(RuntimeError, match=r"the range of fp16|not exact"):
             multiply(x.to(F16), w, impl=impl)
         if impl != "packed_tiles":
@@ -161,7 +161,7 @@ def test_shapes_of_packed_mma(shape):
     w = weight(n, k, "int4", "bf16", (1, 32), "subtracted")
     everywhere = torch.randn(m + 1, k + 3).to(BF16)
     bias = torch.randn(n).to(BF16)
-    with simulated_launches(multiprocessors=multiprocessors, capability=80, count=False):
+    with simulated_launches(multiprocessors=multiprocessors, capability=80):
         for x in (everywhere[:m, :k], everywhere[1:, 3:], everywhere[:1, :k].expand(m, k)):
             first, again = (multiply(x, w, bias, impl="packed_mma") for _ in range(2))
             assert torch.equal(first, again)
@@ -177,7 +177,7 @@ def test_what_packed_mma_refuses():
         "adds no zeros": ("e2m1", "f32", (1, 64), "added"),
         "more than 1024 bytes": ("int4", "f32", (1, 16), "none"),
     }
-    with simulated_launches(capability=80, count=False):
+    with simulated_launches(capability=80):
         for why, kind in refused.items():
             with pytest.raises(RuntimeError, match=why):
                 multiply(x, weight(64, 256, *kind), impl="packed_mma")
@@ -190,7 +190,7 @@ def test_infinities_and_nan():
     w = weight(70, 300, "int4", "bf16", (1, 128), "added")
     x = torch.randn(4, 300).to(BF16)
     x[1, 5], x[2, 299] = torch.inf, torch.nan
-    with simulated_launches(multiprocessors=2, capability=80, count=False):
+    with simulated_launches(multiprocessors=2, capability=80):
         result = multiply(x, w, impl="packed_mma")
     assert not result[1].isfinite().any() and result[2].isnan().all()
     assert torch.equal(result[1].isnan(), (w.numbers[:, 5] == 0))

@@ -31,7 +31,7 @@ def test_packed_tiles(kind, dtype):
     for multiprocessors, m, n in ((2, 33, 136), (1, 200, 129), (3, 65, 63)):
         w = weight(n, 300, *kind, whole=kind[0] == "e2m1")
         x = torch.randn(m, 301)[:, 1:].to(dtype)
-        with simulated_launches(multiprocessors=multiprocessors, count=False):
+        with simulated_launches(multiprocessors=multiprocessors):
             result = multiply(x, w, impl="packed_tiles")
         assert take_last_gemm_kernel() == "packed_tiles"
         assert_near(result, x, w, of_weights=kind[2][1] != ROWS)
@@ -43,7 +43,7 @@ def test_layers(n):
     w = weight(n, 1024, "int4", "bf16", (1, 128))
     x, bias, residual = (torch.randn(*shape).to(BF16) for shape in ((70, 1024), (n,), (70, n)))
     product = expected(x, w)
-    with simulated_launches(multiprocessors=5, count=False):
+    with simulated_launches(multiprocessors=5):
 
         def near(reference, *terms, **options):
             result = multiply(x, w, *terms, impl="packed_tiles", **options)
@@ -59,7 +59,7 @@ def test_layers(n):
 def test_invariant():
     w = weight(130, 520, "int4", "bf16", (1, 128))
     x = torch.randn(140, 520).to(BF16)
-    with simulated_launches(multiprocessors=1, count=False):
+    with simulated_launches(multiprocessors=1):
         every = multiply(x, w, invariant=True)
         for rows in ([3], [*range(5, 30)], [*range(139, 5, -1)]):
             assert torch.equal(multiply(x[rows], w, invariant=True), every[rows])
@@ -70,5 +70,5 @@ def test_codes_begin_at_a_multiple_of_16_bytes():
     w = weight(64, 128, "int4", "bf16", (1, 128))
     room = torch.empty(w.parts.codes.numel() + 1, dtype=torch.uint8)[1:].view(w.parts.codes.shape)
     moved = w._replace(parts=w.parts._replace(codes=room.copy_(w.parts.codes)))
-    with simulated_launches(count=False), pytest.raises(ValueError, match="multiple of 16 bytes"):
+    with simulated_launches(), pytest.raises(ValueError, match="multiple of 16 bytes"):
         multiply(torch.randn(3, 128), moved)

@@ -179,7 +179,7 @@ def test_invariant(kind):
     code, scale, group, zero = kind
     w = weight(200, 1100, code, scale, group, zero)
     x = torch.randn(70, 1100).to(BF16)
-    with simulated_launches(multiprocessors=3) as launches:
+    with simulated_launches(multiprocessors=3, count=True) as launches:
         every = multiply(x, w, invariant=True)
         for rows in ([3], [*range(5, 30)], [69, 40, 7]):
             assert torch.equal(multiply(x[rows], w, invariant=True), every[rows])

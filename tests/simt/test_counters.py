@@ -257,7 +257,7 @@ def test_narrow_reads_vectors_beside_a_single_column(shape, layout, dtype):
 def test_columns_of_a_tile_depend_on_how_c_is_stored(slack, n, columns):
     """On three multiprocessors there are five waves of narrow tiles, or three of wide ones."""
     a, b = torch.randn(128, 64 + slack).bfloat16()[:, :64], torch.randn(n, 64).bfloat16().t()
-    with simulated_launches() as launches:
+    with simulated_launches(count=True) as launches:
         check_gemm(a, b, kernel="wgmma_specialized")
     assert [launch["kernel"] for launch in launches] == ["row_copies"] * slack + ["wgmma_specialized"]
     assert f"Shape<{columns}>" in launches[-1]["function"]
@@ -267,7 +267,7 @@ def test_narrow_stores_a_column_as_it_does_a_row():
     """This includes blocks that share k: the workspace does not pad rows of one element to 16 bytes."""
 
     def launched(a, b):
-        with simulated_launches(multiprocessors=132) as launches:
+        with simulated_launches(multiprocessors=132, count=True) as launches:
             check_gemm(a, b, kernel="narrow")
         return [(x["kernel"], x["grid"], [(y["name"], y["bytes"]) for y in x["buffers"]]) for x in launches]
 

@@ -21,8 +21,8 @@ MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 
 
 @pytest.fixture(params=[90, 89], ids=["wgmma", "mma_sync"])
 def simulated(request):
-    with simulated_launches(capability=request.param) as launches:
-        yield launches
+    with simulated_launches(capability=request.param):
+        yield
 
 
 def exact(a, b):
@@ -130,7 +130,7 @@ def test_int64_is_exact_over_the_whole_range(simulated):
 
 def test_int64_of_a_long_k_takes_another_modulus():
     """Operands have the largest magnitudes, so that 18 moduli would wrap."""
-    with simulated_launches(count=False):
+    with simulated_launches():
         a = torch.full((2, 11200), -(2**63), dtype=torch.int64)
         a[1] = 2**63 - 1
         b = a.mT.contiguous()
@@ -226,7 +226,7 @@ def test_float32_roundings_of_equal_elements_add_up(simulated, k):
 
 def test_float32_of_a_long_k_is_summed_in_parts():
     a, b = torch.randn(3, 2**14 + 40), torch.randn(2**14 + 40, 5)
-    with simulated_launches() as launches:
+    with simulated_launches(count=True) as launches:
         result = check_gemm(a, b, kernel="crt")
     assert [launch["kernel"] for launch in launches].count("join_residues") == 2
     assert float32_errors(result, a, b) < 1

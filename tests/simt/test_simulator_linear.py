@@ -79,7 +79,7 @@ def launched(
 ) -> str:
     """Checks a layer against the bound. Returns the kernel that it launched last, which would be the pass if
     there is one."""
-    with simulated_launches(multiprocessors, capability, count=False) as launches:
+    with simulated_launches(multiprocessors, capability) as launches:
         check(*layout, activation, **options)
     return launches[-1]["kernel"]
 
@@ -206,7 +206,7 @@ def test_what_fusion_saves():
     m, n, k = 256, 512, 128
     sectors = {}
     for row in ("wgmma_overlapped", "wgmma_fused"):
-        with simulated_launches(132) as launches:
+        with simulated_launches(132, count=True) as launches:
             check(*layer(m, n, k, BF16, "cpu")[:3], None, "gelu", kernel=row)
         sites = [site for launch in launches for site in launch["sites"] if site["space"] == "global"]
         stores = sum(site["sectors"] for site in sites if "store" in site["kind"])
@@ -255,7 +255,7 @@ def test_rows_of_invariant_layers_have_the_same_bits(dtype, activation):
         parts = (slice(None), slice(5, 6), slice(3, 11), slice(64, 128))
         for part in parts:
             added = None if residual is None else residual[part]
-            with simulated_launches(count=False) as launches:
+            with simulated_launches() as launches:
                 results.append(fastgemm.linear(x[part], w, b, residual=added, **options))
             kernels.append(launches[-1]["kernel"])
         assert all(y.equal(results[0][part]) for y, part in zip(results, parts, strict=True))
@@ -277,7 +277,7 @@ def test_sums_that_are_not_finite(row, capability):
         x[3, 5], x[8, 1], w[7, 2] = math.inf, math.nan, 3e38
         x[11, 2], x[12] = 3e38, 1e-38
         x[3, 2] = 0  # the sum of infinity and an overflowing product depends on the order
-        with simulated_launches(132, capability, count=False):
+        with simulated_launches(132, capability):
             result = fastgemm.linear(x, w, b, residual=r, activation=activation, **choice(row))
         expected = ACTIVATIONS[activation](torch.nn.functional.linear(x, w, b)) + r
         assert result.isnan().equal(expected.isnan())
@@ -290,7 +290,7 @@ def test_sums_that_are_not_finite(row, capability):
 @pytest.mark.parametrize("row", ["bf16x6", "crt", *BY_PRECISION])
 def test_panels_of_c(row, capability):
     """The planes of A and B do not fit in memory. Each panel uses its part of bias and residual."""
-    with room_for_planes(4e5), simulated_launches(capability=capability) as launches:
+    with room_for_planes(4e5), simulated_launches(capability=capability, count=True) as launches:
         check(*layer(300, 600, 160, F32, "cpu", residual=True), "gelu", **choice(row))
     found = [launch["kernel"] for launch in launches]
     assert sum(name.startswith((row, "bf16x6", "repair", "join")) for name in found) > 2
@@ -301,7 +301,7 @@ def test_panels_of_c(row, capability):
 def test_segments_of_k_and_sums_that_are_not_finite(capability):
     x, w, b, r = layer(20, 24, 20000, F32, "cpu", residual=True)
     x[3, 19999] = math.inf
-    with simulated_launches(132, capability, count=False):
+    with simulated_launches(132, capability):
         result = fastgemm.linear(x, w, b, residual=r, activation="relu", kernel="bf16x6")
     expected = torch.relu(torch.nn.functional.linear(x.double(), w.double(), b.double())) + r
     assert result[3].isinf().equal(expected[3].isinf())

@@ -71,7 +71,7 @@ def test_tiles_along_k(tile):
     short, long, k, multiprocessors = TILES[tile]
     for m, n, dtype in ((short, long, BF16), (long, short, F16)):
         a, b = operands(m, n, k, dtype, NT)
-        with simulated_launches(multiprocessors, count=False) as launches:
+        with simulated_launches(multiprocessors) as launches:
             check_gemm(a, b, kernel="one_wave")
             check_gemm(a, b, random_tensor(m, n, dtype=dtype), alpha=-1, beta=2, kernel="one_wave")
             check_gemm(a, b, out_dtype=torch.float32, kernel="one_wave")
@@ -84,7 +84,7 @@ def test_tiles_of_boxes(tile, layout):
     short, long, k, multiprocessors = TILES_OF_BOXES[tile]
     for m, n in ((short, long), (long, short)):
         a, b = operands(m, n, k, BF16, layout)
-        with simulated_launches(multiprocessors, count=False) as launches:
+        with simulated_launches(multiprocessors) as launches:
             check_gemm(a, b, kernel="one_wave")
         assert launched_tile(launches) == tile
 
@@ -97,7 +97,7 @@ def test_edges_and_types(dtype, slack):
     for m, n, k, multiprocessors in ((33, 50, 77, 3), (140, 70, 700, 4), (1, 130, 1100, 2), (65, 129, 64, 2)):
         for layout in (NN, NT):
             a, b = operands(m, n, k, dtype, layout, slack)
-            with simulated_launches(multiprocessors, count=False):
+            with simulated_launches(multiprocessors):
                 check_gemm(a, b, kernel="one_wave", **precision)
                 out = poisoned(n, m, dtype=torch.int32 if dtype == I8 else dtype).t()
                 check_gemm(a, b, out=out, kernel="one_wave", **precision)

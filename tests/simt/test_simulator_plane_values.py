@@ -40,7 +40,7 @@ six_products = pytest.mark.parametrize("kernel", SIX_PRODUCTS)
 @pytest.fixture(params=[90, 89], ids=["wgmma", "mma_sync"])
 def simulated(request):
     """Simulates three multiprocessors, so that blocks process several tiles and share some."""
-    with simulated_launches(capability=request.param, count=False):
+    with simulated_launches(capability=request.param):
         yield
 
 
@@ -160,7 +160,7 @@ def test_batches_that_share(kernel):
     a, b = random_tensor(3, 72, 96, dtype=dtype), random_tensor(3, 96, 144, dtype=dtype)
     c = random_tensor(3, 72, 144, dtype=result_dtype(dtype))
     for capability in (90,) if kernel == "wgmma_specialized" else (90, 89):
-        with simulated_launches(capability=capability, count=False):
+        with simulated_launches(capability=capability):
             check_gemm(a, b, c[0, 0], beta=2, kernel=kernel)
             check_gemm(a, b[0], c[0], alpha=-1, beta=2, kernel=kernel)
             check_gemm(a, b, c[..., :1], alpha=-1, beta=3, kernel=kernel)
@@ -188,7 +188,7 @@ def test_fused_with_every_width_of_tiles(simulated, size, layout, slack):
 def test_fused_takes_turns(columns, transposed, k):
     """More tiles than fit three multiprocessors, with k whole and in parts."""
     a, b = torch.randn(1000, k), torch.randn(k, columns)
-    with simulated_launches(capability=89, count=False):
+    with simulated_launches(capability=89):
         check_gemm(*((b.t(), a.t()) if transposed else (a, b)), kernel="bf16x6_fused")
 
 
@@ -212,7 +212,7 @@ def test_fused_sums_as_by_wgmma(layout):
 def test_fused_is_accurate(multiprocessors, layout):
     """Operands are positive. Here a sequential sum would have an error of 60 units."""
     a, b = (x.abs() for x in operands(40, 50, 5000, F32, layout))
-    with simulated_launches(multiprocessors, 89, count=False):
+    with simulated_launches(multiprocessors, 89):
         result = fastgemm.matmul(a, b, kernel="bf16x6_fused")
     assert largest_relative_error(result, exact_product(a, b)) <= 8 * UNIT_ROUNDOFF[F32]
 
@@ -221,7 +221,7 @@ def test_sums_of_long_k_round_once_a_stage():
     """Each stage of 32 is promoted. The error of 256 roundings grows like a square root (8 to 11.4 units seen)."""
     k = 8192
     a, b = torch.rand(130, k), torch.rand(k, 30)
-    with simulated_launches(capability=89, count=False):
+    with simulated_launches(capability=89):
         ours = largest_relative_error(fastgemm.matmul(a, b, kernel="bf16x6"), exact_product(a, b))
     assert ours <= math.sqrt(k / 32) * UNIT_ROUNDOFF[F32]
 

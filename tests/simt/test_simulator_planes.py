@@ -42,7 +42,7 @@ def _divided(capability, count, a, b, c=None, *, in_place=False, **choice):
     """Checks a product with this limit for planes. Returns the result and the launched kernels."""
 
     def run():
-        with simulated_launches(capability=capability) as launches:
+        with simulated_launches(capability=capability, count=True) as launches:
             out = None if c is None or not in_place else c.clone()
             result = check_gemm(a, b, c if out is None else out, out=out, **choice)
         return result, [launch["kernel"] for launch in launches]

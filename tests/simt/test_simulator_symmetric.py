@@ -65,7 +65,7 @@ def test_kernels_that_store_both_triangles(shape, columns, dtype):
 def test_tiles_of_192_columns_that_store_both_triangles():
     """Each warp stores three boxes. A GPU with 19 multiprocessors uses such tiles for 768 x 768."""
     a = matrix(768, 96, dtype=torch.bfloat16)
-    with simulated_launches(19, count=False):
+    with simulated_launches(19):
         assert is_symmetric(check_gemm(a, a.mT, **RUN))
     assert launched(768, 96, torch.bfloat16, 19) == ["wgmma_specialized"]
 

@@ -56,7 +56,7 @@ GPUS = {"narrow": (HOPPER,)}
 def test_on_many_multiprocessors(kernel, size, layout, dtype, capability, slack):
     a, b = operands(*size, dtype, layout, slack)
     c = random_tensor(*size[:2], dtype=result_dtype(dtype))
-    with simulated_launches(H200, capability, count=False):
+    with simulated_launches(H200, capability):
         check_gemm(a, b, c, alpha=-1, beta=2, kernel=kernel)
 
 
@@ -65,7 +65,7 @@ def test_on_many_multiprocessors(kernel, size, layout, dtype, capability, slack)
 )
 def test_skinny_takes_turns(side, layout, dtype):
     """Each block has several shared and whole tiles of all widths. Rows begin at any address."""
-    with simulated_launches(FEW, ADA, count=False):
+    with simulated_launches(FEW, ADA):
         for n, k, slack in [(1, 5, 0), (900, 64, 16), (520, 600, 3)]:
             a, b = operands(side, n, k, dtype, layout, slack)
             check_gemm(a, b, out=poisoned(n, side, dtype=result_dtype(dtype)).t(), kernel="skinny")
@@ -78,7 +78,7 @@ def test_skinny_batches(dtype):
     """Batches with separate matrices, with a shared matrix, and with rows that form one matrix in memory."""
     a, b = random_tensor(5, 20, 200, dtype=dtype), random_tensor(5, 200, 300, dtype=dtype)
     c = random_tensor(5, 20, 300, dtype=result_dtype(dtype))
-    with simulated_launches(FEW, ADA, count=False):
+    with simulated_launches(FEW, ADA):
         check_gemm(a, b, c, beta=2, kernel="skinny")
         check_gemm(a[0], b, c, beta=2, kernel="skinny")
         check_gemm(a, b[0], kernel="skinny")
@@ -93,7 +93,7 @@ def test_narrow_adds_short_chains(size, layout):
     """Chains of 512 numbers are summed, and then the chains' sums. The error was 4.5 u in 28 runs, and 9 u with
     chains of 1024."""
     a, b = (x.abs() for x in operands(*size, F32, layout))
-    with simulated_launches(FEW, count=False):
+    with simulated_launches(FEW):
         result = check_gemm(a, b, kernel="narrow")
     assert largest_relative_error(result, exact_product(a, b)) <= 6 * UNIT_ROUNDOFF[F32]
 
@@ -103,7 +103,7 @@ def test_narrow_adds_short_chains(size, layout):
 
 def launched(kernel, size, dtype, capability, layout=(False, True)):
     """The main launch of a product by this row on such a GPU, counted."""
-    with simulated_launches(FEW, capability) as launches:
+    with simulated_launches(FEW, capability, count=True) as launches:
         check_gemm(*operands(*size, dtype, layout), kernel=kernel)
     (launch,) = (launch for launch in launches if launch["kernel"] == kernel)
     return launch
@@ -141,7 +141,7 @@ def test_rows_that_begin_anywhere(kernel, dtype, layout, slacks):
     """One or both operands are copied, also in batches, with and without a shared operand."""
     m, n, k = 150, 140, 171
     a, b = (operands(m, n, k, dtype, layout, slack)[i] for i, slack in enumerate(slacks))
-    with simulated_launches(FEW, ADA, count=False):
+    with simulated_launches(FEW, ADA):
         check_gemm(a, b, out=poisoned(m, n + 2, dtype=result_dtype(dtype))[:, 1:-1], kernel=kernel)
         a, b = random_tensor(2, m, k, dtype=dtype), random_tensor(2, k, n, dtype=dtype)
         turned = [x.mT.contiguous().mT if flag else x for x, flag in zip((a, b), layout, strict=True)]
@@ -184,7 +184,7 @@ every_type = pytest.mark.parametrize("dtype", [I8, BF16, F32], ids=row_id)
 def test_rows_of_whole_units(dtype, layout):
     """All rows have multiples of 16 bytes, so the tensor memory accelerator reads all matrices in place."""
     run, result = {"kernel": "wgmma_specialized"}, result_dtype(dtype)
-    with simulated_launches(FEW, count=False):
+    with simulated_launches(FEW):
         for m, n, k, slack in [(16, 16, 16, 0), (144, 272, 96, 16), (48, 1040, 48, 0), (144, 336, 1008, 16)]:
             a, b = operands(m, n, k, dtype, layout, slack)
             c = random_tensor(m, n, dtype=result)
@@ -202,14 +202,14 @@ def test_rows_of_whole_units(dtype, layout):
 def test_a_row_is_added_to_every_row(beta):
     """With beta = 1 the row is a bias for wgmma_specialized; with another beta, it is not."""
     a, b = operands(35, 50, 64, BF16, (False, True))
-    with simulated_launches(FEW, count=False):
+    with simulated_launches(FEW):
         check_gemm(a, b, random_tensor(1, 50, dtype=BF16), beta=beta, kernel="wgmma_specialized")
 
 
 def test_c_of_whole_units_is_added_by_kernels_that_store_boxes():
     """wgmma_overlapped stores such results in boxes without c, so other kernels must add c."""
     a, b = operands(144, 272, 96, BF16, (False, True))
-    with simulated_launches(FEW, count=False):
+    with simulated_launches(FEW):
         check_gemm(a, b, random_tensor(144, 272, dtype=BF16), beta=2, kernel="wgmma_overlapped")
 
 
@@ -230,7 +230,7 @@ def test_gemm_of_rows_that_begin_anywhere(dtype, layout):
         wide[:1, :n],
     ]
     some = addends[LAYOUTS.index(layout) % 2 :: 2]
-    with simulated_launches(FEW, count=False):
+    with simulated_launches(FEW):
         check_gemm(a, b, out=poisoned(m, n + 2, dtype=result)[:, 1:-1], **run)
         for c in some:
             check_gemm(a, b, c, alpha=-3, beta=2, **run)
@@ -244,7 +244,7 @@ def test_tiles_of_192_columns(dtype, layout, slack):
     """A tile has an odd number of boxes, so its staging boxes begin where those of the previous tile ended. Twelve
     tiles on three multiprocessors are stored by the TMA and by warps, with and without c."""
     run, result = {"kernel": "wgmma_specialized"}, result_dtype(dtype)
-    with simulated_launches(FEW) as launches:
+    with simulated_launches(FEW, count=True) as launches:
         for m, n, k in [(250, 1152, 96), (1152, 250, 96)]:  # C^T may have such tiles, too
             a, b = operands(m, n, k, dtype, layout, slack)
             c = random_tensor(m, n + 1, dtype=result)[:, slack:][:, :n]
@@ -286,7 +286,7 @@ def test_how_direct_shares_k(shared, dtype, layout, odd, slack):
     multiprocessors, m, n, steps, warps, tiles, blocks = shared
     a, b = operands(m, n, steps * DEPTH[dtype] - odd, dtype, layout, slack)
     c = random_tensor(m, n, dtype=result_dtype(dtype))
-    with simulated_launches(multiprocessors) as launches:
+    with simulated_launches(multiprocessors, count=True) as launches:
         check_gemm(a, b, c, alpha=-1, beta=2, kernel="direct")
     assert [launch["kernel"] for launch in launches] == ["direct"] + ["add_splits"] * (blocks > 1)
     x, y = sorted((-(-m // 32), -(-n // 32)), reverse=True)
@@ -306,7 +306,7 @@ def test_direct_with_strides_beyond_32_bits_of_offset(dtype, layout, huge):
         return far.t() if transposed else far
 
     a, b = (spread(a, layout[0]), b) if huge == "a" else (a, spread(b, layout[1]))
-    with simulated_launches() as launches:
+    with simulated_launches(count=True) as launches:
         check_gemm(a, b, out=poisoned(m, n, dtype=result_dtype(dtype)), kernel="direct")
     (launch,) = launches
     assert ", long, false, false, 2>" in launch["function"]

@@ -74,9 +74,10 @@ needs_simulator = pytest.mark.skipif(
 
 @contextlib.contextmanager
 def simulated_launches(
-    multiprocessors: int = 3, capability: int = 90, count: bool = True
+    multiprocessors: int = 3, capability: int = 90, count: bool = False
 ) -> Iterator[list[dict]]:
-    """Like ``fastgemm.simulate()``. Afterwards the list holds the launches."""
+    """Like ``fastgemm.simulate()``. Afterwards the list holds the last launch, or with ``count`` all launches with
+    their counters."""
     simulator = load_simulator()
     simulator.begin(
         count=count,
