@@ -2,7 +2,8 @@
 
 Tokens are distributed as by a trained router: a few experts get many tokens, and many get few. "fastgemm" is
 ``level=None``; the rows of level 6 have their own names. "swiglu" is the product of gate and up with
-``activation="swiglu"``, whose result has half the columns. "read" is the time that torch's sum takes to read as
+``activation="swiglu"``, whose result has half the columns. "rows=" is the product that gathers rows of the tokens,
+which the others get in the order of the experts. "read" is the time that torch's sum takes to read as
 many bytes as the product must read and write. Errors are norms of the largest group, relative to the float64
 product; those of fastgemm must be near torch's. Products of float8_e4m3fn have scales of rows and columns.
 """
@@ -84,6 +85,11 @@ def contest(device: str, what: str, layer: Layer, tokens: int, dtype: str) -> Co
         return torch.randn(shape, device=device, dtype=torch.bfloat16 if dtype == FP8 else type_).to(type_)
 
     a = make(ends[-1], layer.k)
+    gathered: tuple[Tensor, Tensor] | None = None
+    if what == FORWARD and dtype == "bfloat16":
+        index = torch.randint(tokens, ends[-1:], device=device, dtype=torch.int32)
+        gathered = make(tokens, layer.k), index
+        a = gathered[0][index.long()]
     largest = max(range(len(sizes)), key=sizes.__getitem__)
     part = slice(ends[largest] - sizes[largest], ends[largest])
     if what == FORWARD:
@@ -103,6 +109,8 @@ def contest(device: str, what: str, layer: Layer, tokens: int, dtype: str) -> Co
         exact = grad[part, :CHECKED].double().mT @ a[part].double()
         operands, pick = (grad.mT, a), lambda result: result[largest, :CHECKED]
     calls = contenders(device, what, operands, offs)
+    if gathered and "swiglu" in calls:
+        calls["rows="] = partial(fastgemm.grouped_mm, gathered[0], operands[1], offs, rows=gathered[1])
     baseline = calls["torch"]
 
     def error(result: Tensor) -> float:

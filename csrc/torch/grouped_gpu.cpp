@@ -96,9 +96,9 @@ void multiply_columns(const GemmProblem& p, const GroupedCall& call, const Place
 }  // namespace
 
 bool torch_is_faster(const View& a, const View& b) {
-  constexpr int64_t kManyRows = 512;
+  constexpr int64_t kManyRows = 256, kLongK = 6144;
   if (a.device_type == aoti_torch_device_type_cpu() || a.dtype != kBFloat16) return false;
-  if (a.dim != 2 || b.dim != 3 || a.size(2) < kManyRows * b.size(3)) return false;
+  if (a.dim != 2 || b.dim != 3 || a.size(2) < kManyRows * b.size(3) || a.size(1) < kLongK) return false;
   bool is_hopper = false;
   with_context(a, [&](OpContext&, Device, int) { is_hopper = current_gpu().capability == 90; });
   return is_hopper;

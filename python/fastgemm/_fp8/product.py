@@ -116,16 +116,15 @@ def scaled_mm(
         return overridden(scaled_mm, (*tensors, scale), a, b, scale_a, scale_b, **given)
     try:
         if (
-            activation
-            is residual
-            is out
-            is out_scale
-            is level
-            is kernel
-            is precision
-            is recipe_a
-            is recipe_b
-            is None
+            activation is None
+            and residual is None
+            and out is None
+            and out_scale is None
+            and level is None
+            and kernel is None
+            and precision is None
+            and recipe_a is None
+            and recipe_b is None
             and not invariant
             and (blocks := _usual_blocks(a, b, scale_a, scale_b, bias, out_dtype)) is not None
         ):
