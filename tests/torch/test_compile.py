@@ -58,6 +58,15 @@ def samples():
         if op is ops.grouped_mm.default:
             yield op, (ag, torch.randn(3, 5, 4).double().requires_grad_(), ends, bias.double()), {}
             yield op, (ag, bg, ends), {}
+    places = torch.tensor([[3, 0], [1, 2]], dtype=torch.int32)
+    yield ops._route_tokens.default, (torch.tensor([[2, 0], [1, 5], [2, 2]]), 4), {}
+    yield ops._combine_rows.default, (torch.randn(4, 5), places, torch.rand(2, 2)), {}
+    weights = torch.rand(2, 2).double()
+    yield (
+        ops._combine_gradients.default,
+        (torch.randn(2, 5), torch.randn(4, 5), places, weights, True, True),
+        {},
+    )
     for op in (ops.transpose.default, ops._transpose.default):
         yield op, (ag if op is ops.transpose.default else a,), {}
         yield op, (torch.randn(2, 3, 5)[:, 1:],), {"level": 2, "impl": "blocked"}
@@ -81,11 +90,11 @@ def test_opcheck(index):
 def test_every_overload_has_a_sample():
     tested = {op.name() for op, _, _ in samples()}
     registered = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("fastgemm::")}
-    # _linear consists of other ops, so opcheck does not apply to it. tests/quantized and tests/fp8 check the
-    # others.
+    # _linear consists of other ops, so opcheck does not apply to it. _gathered_mm is for GPUs alone. Those of
+    # quantized and fp8 are checked there.
     quantized = ("quantized_linear", "_quantized_linear", "_dequantize")
     quantized += ("scaled_mm", "scaled_grouped_mm", "quantize_fp8")
-    others = {"fastgemm::_linear", *(f"fastgemm::{name}" for name in quantized)}
+    others = {"fastgemm::_linear", "fastgemm::_gathered_mm", *(f"fastgemm::{name}" for name in quantized)}
     assert tested == registered - others
 
 
