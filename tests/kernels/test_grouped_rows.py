@@ -181,7 +181,7 @@ def test_activations_round_once(activation):
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=name_of)
 def test_gates(dtype, along_k):
     """silu(gate) * up of unrounded sums, with a bias for both, in narrow and wide tiles."""
-    for sizes, n in (((3, 0, 20), 40), ((200, 70), 136)):
+    for sizes, n in (((3, 0, 20), 40), ((200, 70), 136), ((5, 9), 7)):
         rows = sum(sizes)
         a, b = (
             random_tensor(rows + 3, 264, dtype=dtype),

@@ -78,7 +78,7 @@ def _is_swiglu(experts: Any) -> bool:
         and getattr(gate, "__name__", "") == "_default_apply_gate"
         and is_silu
         and not experts.has_bias
-        and not experts.has_post_expert_norm
+        and not getattr(experts, "has_post_expert_norm", False)
     )
 
 

@@ -162,7 +162,10 @@ void launch_row_groups(const GemmProblem& p, const Gemm<T>& g, Context& context)
   const int groups = int(p.batch);
   Side<T> side_x = side_b(g, groups);
   if (p.gated) side_x.side *= 2;
-  const BoxOperand<T> x = box_operand(side_x, groups, std::min(g.n, g.k), false, copies, context);
+  BoxOperand<T> x = box_operand(side_x, groups, std::min(g.n, g.k), false, copies, context);
+  // The TMA loads no box that begins in the middle of 16 bytes, as one of values would.
+  if (p.gated && x.major == Major::mn && g.n % kPer16Bytes<T> != 0)
+    x = copied_along(Major::k, side_x, groups, context);
   const bool in_boxes = Boxes{g.result.out, g.result.row_stride, 0}.writable(g, 1);
   GroupArguments<T> arguments = group_arguments(p, g, in_boxes);
   const int wide = plans::group_columns(g.m, groups), columns = p.gated ? std::min(wide, 128) : wide;
