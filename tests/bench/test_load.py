@@ -98,10 +98,12 @@ def row_of(instance, *quartiles: float) -> Measurement:
 
 
 @pytest.fixture
-def no_table():
+def no_table(monkeypatch):
     """A processor that no table knows, without remembered measurements."""
     tuning.clear_cache(disk=True)
-    _introspect.set_cpu({"model": "Another-1-2-avx2"})
+    build = _introspect.build_info() | {"cpu_model": "Another-1-2-avx2"}
+    monkeypatch.setattr(_introspect, "build_info", lambda: build)
+    _introspect.set_cpu({"model": build["cpu_model"]})
     yield
     _introspect.set_cpu(None)
     tuning.clear_cache(disk=True)
