@@ -173,7 +173,7 @@ void tensor_maps() {
     Barrier* empty = full + 1;
     if (threadIdx.x == 0) init_barrier(full, 1), init_barrier(empty, 32), fence_barrier_init();
     __syncthreads();
-    constexpr int kOrigins[][3] = {{0, 0, 0}, {-2, -1, 1}, {4, 3, 1}, {0, 0, 2}};  // column, row, plane
+    constexpr int kOrigins[][3] = {{0, 0, 0}, {-4, -1, 1}, {4, 3, 1}, {0, 0, 2}};  // column, row, plane
     for (uint32_t step = 0; step < 4; ++step) {
       const auto [column, row, plane] = kOrigins[step];
       if (threadIdx.x < 32) {  // consumers
