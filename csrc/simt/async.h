@@ -34,7 +34,7 @@ static_assert(sizeof(Barrier) == 8);
 void init_barrier(Barrier*, int arrivals);
 inline void fence_barrier_init() {}
 void arrive(Barrier*);
-void arrive_after_copies(Barrier*);  // the thread's copies land at once
+void arrive_after_copies(Barrier*);          // the thread's copies land at once
 void arrive_remote(Barrier* own, int rank);  // at the same barrier of another block of the cluster
 void arrive_expecting(Barrier*, int bytes);
 void wait_phase(Barrier*, uint32_t parity);
