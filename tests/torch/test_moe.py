@@ -7,6 +7,7 @@ import pytest
 import torch
 from reference import every_device
 from torch.autograd import gradcheck, gradgradcheck
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 pytestmark = every_device
@@ -105,6 +106,27 @@ def test_compiled_and_exported():
     dims = tuple({0: torch.export.Dim("tokens", min=2)} for _ in range(3))
     program = torch.export.export(Layer(), (x, ids, weights), dynamic_shapes=dims)
     torch.testing.assert_close(program.module()(x[:5], ids[:5], weights[:5]), wanted[:5])
+
+
+def test_traced_with_symbolic_shapes():
+    given = layer(12, 4, 2, 16, 8)
+    graph = make_fx(lambda *x: fastgemm.moe(*x), tracing_mode="symbolic")(*given)
+    other = layer(7, 4, 2, 16, 8)
+    torch.testing.assert_close(graph(*other), fastgemm.moe(*other))
+
+
+def test_gradients_that_have_a_gradient():
+    """Weights of another type than the tokens are not rounded to theirs."""
+    given = layer(30, 6, 4, 16, 8, torch.bfloat16)
+    tensors = [given[i].requires_grad_() for i in (1, 2, 4)]
+    grads = [
+        torch.autograd.grad(fastgemm.moe(*given).float().square().sum(), tensors, create_graph=create)
+        for create in (False, True)
+    ]
+    for once, twice in zip(*grads, strict=True):
+        assert (
+            twice - once
+        ).float().norm() <= 2**-7 * once.float().norm()  # torch's silu is rounded otherwise
 
 
 def test_autocast(device):

@@ -119,8 +119,11 @@ def combined(y: Tensor, weights: Tensor, places: Tensor, order: Tensor) -> Tenso
             return _Combine.apply(y, weights, places, order)
         return ops._combine_rows(y, places.int(), weights)
     picked = gathered(y, places.flatten(), order).view(*places.shape, -1)
-    wide = torch.float64 if y.dtype == torch.float64 else torch.float32
-    return (picked * weights.to(wide).unsqueeze(-1)).sum(1).to(y.dtype)  # the product is wide, too
+    return (picked * weights.to(_wide(y)).unsqueeze(-1)).sum(1).to(y.dtype)  # the product is wide, too
+
+
+def _wide(y: Tensor) -> torch.dtype:
+    return torch.float64 if y.dtype == torch.float64 else torch.float32
 
 
 class _Combine(torch.autograd.Function):
@@ -137,8 +140,9 @@ class _Combine(torch.autograd.Function):
             of_y, of_weights = ops._combine_gradients(grad, y, places.int(), weights, needs_y, needs_weights)
             return of_y if needs_y else None, of_weights if needs_weights else None, None, None
         # The gradient has a gradient: by functions that have one.
-        of_pairs = grad.unsqueeze(1) * weights.unsqueeze(-1).to(grad.dtype)
+        wide = grad.to(_wide(y)).unsqueeze(1)
+        of_pairs = (wide * weights.to(_wide(y)).unsqueeze(-1)).to(y.dtype)
+        picked = gathered(y, places.flatten(), order).view(*places.shape, -1)
         of_y = of_pairs.flatten(0, 1).index_select(0, order.flatten()) if needs_y else None
-        picked = gathered(y, places.flatten(), order).unflatten(0, places.shape)
-        of_weights = (picked * grad.unsqueeze(1)).sum(-1).to(weights.dtype) if needs_weights else None
+        of_weights = (picked * wide).sum(-1).to(weights.dtype) if needs_weights else None
         return of_y, of_weights, None, None
