@@ -41,14 +41,18 @@ struct NibblePairs : Pairs {
   }
 };
 
-template <bool kFloating>
-struct BytePairs : Pairs {
+// Lines of 32 codes of 8 bits.
+struct ByteLines : Pairs {
   static constexpr int kSteps = 1, kBytes = 32, kCodes = 32, kMostRows = 4;
   static constexpr bool kAlongLanes = false;
   static bool suits(int64_t group_k) { return group_k % kCodes == 0; }
-  using Group = AffineGroup;
   using Line = const uint8_t*;
   static FASTGEMM_INLINE Line read(const uint8_t* p) { return p; }
+};
+
+template <bool kFloating>
+struct BytePairs : ByteLines {
+  using Group = AffineGroup;
   template <int>
   static FASTGEMM_INLINE __m512i weights(const Group& g, const Line& line) {
     return (__m512i)_mm512_cvtne2ps_pbh(g.affine.of(load_codes<kFloating>(line + N)),
@@ -58,14 +62,9 @@ struct BytePairs : Pairs {
 
 // Codes of e4m3 without scales, which are exact in bfloat16.
 template <class GroupOrPart>
-struct CodePairs : Pairs {
-  static constexpr int kSteps = 1, kBytes = 32, kCodes = 32, kMostRows = 4;
-  static constexpr bool kAlongLanes = false;
-  static bool suits(int64_t group_k) { return group_k % kCodes == 0; }
+struct CodePairs : ByteLines {
   using Group = GroupOrPart;
   using Remainder = NumberPairs<GroupOrPart>;
-  using Line = const uint8_t*;
-  static FASTGEMM_INLINE Line read(const uint8_t* p) { return p; }
   template <int>
   static FASTGEMM_INLINE __m512i weights(const Group&, const Line& line) {
     return e4m3_to_bf16(line);
