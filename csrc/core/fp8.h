@@ -59,12 +59,24 @@ struct QuantizeFp8 {
   Activation activation = Activation::none;
   const void* residual = nullptr;  // of the type of x, contiguous rows
   int64_t residual_row_stride = 0;
+  // If given: codes and scales of the transposed matrix, contiguous, too, by blocks of its own. Only of x as
+  // it is, without a given scale.
+  void *codes_t = nullptr, *scales_t = nullptr;
+  int64_t block_rows_t = 1, block_cols_t = 1;  // of its rows and columns
 
   FASTGEMM_ANYWHERE bool as_it_is() const {
     return !gated && activation == Activation::none && residual == nullptr;
   }
   FASTGEMM_ANYWHERE int64_t scale_rows() const { return packed::blocks(rows, block_rows); }
   FASTGEMM_ANYWHERE int64_t scale_cols() const { return packed::blocks(cols, block_cols); }
+  FASTGEMM_ANYWHERE bool has_one_scale() const { return block_rows >= rows && block_cols >= cols; }
+  // Rounds the transposed matrix alone, whose rows `x_t` has.
+  QuantizeFp8 transposed(const void* x_t) const {
+    QuantizeFp8 t = *this;
+    t.x = x_t, t.rows = cols, t.cols = t.row_stride = rows, t.codes = codes_t, t.scales = scales_t;
+    t.block_rows = block_rows_t, t.block_cols = block_cols_t, t.codes_t = t.scales_t = nullptr;
+    return t;
+  }
 };
 
 namespace fp8 {
@@ -133,11 +145,11 @@ FASTGEMM_ANYWHERE float scale_of(uint32_t largest_bits, ScaleType type) {
   const uint32_t bits = bits_of_float(scale), exponent = (bits >> 23) + ((bits & 0x7fffffu) != 0);
   return exponent ? packed::reinterpret_bits<float>(exponent << 23) : 0x1p-127f;
 }
-FASTGEMM_ANYWHERE void store_scale(const QuantizeFp8& g, int64_t i, float scale) {
-  if (g.scale == ScaleType::f32)
-    static_cast<float*>(g.scales)[i] = scale;
+FASTGEMM_ANYWHERE void store_scale(ScaleType type, void* scales, int64_t i, float scale) {
+  if (type == ScaleType::f32)
+    static_cast<float*>(scales)[i] = scale;
   else
-    static_cast<uint8_t*>(g.scales)[i] = scale != scale ? uint8_t(255) : uint8_t(bits_of_float(scale) >> 23);
+    static_cast<uint8_t*>(scales)[i] = scale != scale ? uint8_t(255) : uint8_t(bits_of_float(scale) >> 23);
 }
 FASTGEMM_ANYWHERE float quotient(float x, float scale) {
   return scale == 0.0f ? x * 0.0f : x / scale;  // zeros remain; the modulus was too small

@@ -117,6 +117,11 @@ void add_buffers(const QuantizeFp8& g) {
   add("scales", {g.scales, g.scale_cols(), 1, 0}, g.scale == ScaleType::f32 ? DType::bits32 : DType::bits8, 1,
       g.scale_rows(), g.scale_cols(), !g.scale_is_given, g.scale_is_given);
   add_result({g.codes, g.cols, 1, 0}, DType::bits8, 1, g.rows, g.cols);
+  if (g.codes_t == nullptr) return;
+  const QuantizeFp8 t = g.transposed(nullptr);
+  add_result({t.scales, t.scale_cols(), 1, 0}, t.scale == ScaleType::f32 ? DType::bits32 : DType::bits8, 1,
+             t.scale_rows(), t.scale_cols(), "scales_t");
+  add_result({t.codes, t.cols, 1, 0}, DType::bits8, 1, t.rows, t.cols, "codes_t");
 }
 
 void add_result(const char* name, int32_t* data, int64_t count) {

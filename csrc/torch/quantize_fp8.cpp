@@ -1,5 +1,5 @@
 // torch.ops.fastgemm.quantize_fp8: a matrix, or activation(x) + residual, as codes of 8-bit floating-point
-// numbers and their scales.
+// numbers and their scales. torch.ops.fastgemm._quantize_fp8_twice: a matrix and its transpose.
 #include <algorithm>
 #include <array>
 
@@ -43,6 +43,23 @@ void check_residual(const View& r, const View& x, const QuantizeFp8& g) {
               ", expected " + shape_text(shape) + " and " + dtype_text(x.dtype));
 }
 
+// A matrix that is rounded, and blocks of 0 rows or columns as all of them.
+QuantizeFp8 rounded(const View& x, const Blocks& blocks, std::optional<int32_t> dtype, bool e8m0) {
+  if (x.dim != 2) bad_value("x must have 2 dimensions, got shape " + shape_text(x.shape()));
+  check_blocks(blocks);
+  if (std::max(x.size(1), x.size(2)) > int64_t{1} << 30)
+    bad_value("x may have up to 2^30 rows and columns, got shape " + shape_text(x.shape()));
+  QuantizeFp8 g;
+  g.type = type_of_numbers(x.dtype), g.code = fp8_code("the result", dtype.value_or(kFloat8E4M3));
+  g.rows = x.size(2), g.cols = x.size(1);
+  g.scale = e8m0 ? ScaleType::e8m0 : ScaleType::f32;
+  return g;
+}
+int64_t size_of_block(int64_t given, int64_t all) { return given ? given : std::max<int64_t>(all, 1); }
+Tensor empty_scales(int64_t rows, int64_t cols, const QuantizeFp8& g, const View& x) {
+  return empty_contiguous(std::array{rows, cols}, g.scale == ScaleType::e8m0 ? kFloat8E8M0 : kFloat, x);
+}
+
 }  // namespace
 
 void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
@@ -58,17 +75,9 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
   const std::optional<Tensor> residual = s.optional_tensor();
 
   const View v(x);
-  if (v.dim != 2) bad_value("x must have 2 dimensions, got shape " + shape_text(v.shape()));
-  check_blocks(blocks);
-  if (std::max(v.size(1), v.size(2)) > int64_t{1} << 30)
-    bad_value("x may have up to 2^30 rows and columns, got shape " + shape_text(v.shape()));
-  QuantizeFp8 g;
-  g.type = type_of_numbers(v.dtype), g.code = fp8_code("the result", dtype.value_or(kFloat8E4M3));
-  g.rows = v.size(2), g.cols = v.size(1);
+  QuantizeFp8 g = rounded(v, blocks, dtype, e8m0);
   set_activation(g, activation);
-  g.block_rows = rows ? rows : std::max<int64_t>(g.rows, 1);
-  g.block_cols = cols ? cols : std::max<int64_t>(g.cols, 1);
-  g.scale = e8m0 ? ScaleType::e8m0 : ScaleType::f32;
+  g.block_rows = size_of_block(rows, g.rows), g.block_cols = size_of_block(cols, g.cols);
   const Tensor matrix = with_contiguous_rows(x);
   const View m(matrix);
   g.x = m.data, g.row_stride = m.stride(2);
@@ -90,7 +99,7 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
     g.scale_is_given = true;
   }
   // An op must not return its argument, so a scale that is given is copied.
-  const Tensor scales = empty_contiguous(std::array{scale_rows, scale_cols}, e8m0 ? kFloat8E8M0 : kFloat, v);
+  const Tensor scales = empty_scales(scale_rows, scale_cols, g, v);
   if (given) check(aoti_torch_copy_(scales.get(), given->get(), 0), "copy_");
   g.codes = View(codes).data, g.scales = View(scales).data;
   with_context(v, [&](Context& context, Device device, int) {
@@ -98,6 +107,45 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
   });
   stack[0] = torch::stable::detail::from(codes);
   stack[1] = torch::stable::detail::from(scales);
+}
+
+void quantize_fp8_twice(StableIValue* stack, uint64_t, uint64_t) {
+  StackReader s(stack);
+  const Tensor x = s.tensor();
+  const int64_t rows = s.integer(), cols = s.integer();
+  const std::optional<int32_t> dtype = s.optional_dtype();
+  const bool e8m0 = s.flag();
+
+  const View v(x);
+  QuantizeFp8 g = rounded(v, {rows, cols}, dtype, e8m0);
+  constexpr int64_t accepted[][2] = {{0, 0}, {1, 0}, {1, 32}, {1, 128}, {128, 128}};
+  if (std::ranges::none_of(accepted, [&](auto& each) { return each[0] == rows && each[1] == cols; }))
+    bad_value(
+        "a matrix and its transpose are rounded by blocks of all, of rows, of 1 x 32, 1 x 128 or 128 x 128 "
+        "numbers, not of " +
+        std::to_string(rows) + " x " + std::to_string(cols));
+  // Both get the same treatment, so a matrix with contiguous columns needs no copy.
+  const bool turned = v.stride(1) != 1 && v.stride(2) == 1;
+  if (turned) std::swap(g.rows, g.cols);
+  const Tensor matrix = turned ? x : with_contiguous_rows(x);
+  const View m(matrix);
+  g.x = m.data, g.row_stride = m.stride(turned ? 1 : 2);
+  g.block_rows = size_of_block(rows, g.rows), g.block_cols = size_of_block(cols, g.cols);
+  g.block_rows_t = size_of_block(rows, g.cols), g.block_cols_t = size_of_block(cols, g.rows);
+  const int32_t code = dtype.value_or(kFloat8E4M3);
+  const QuantizeFp8 t = g.transposed(nullptr);
+  const auto blocks_of = [&](const QuantizeFp8& one) {
+    return empty_scales(rows ? one.scale_rows() : 1, cols ? one.scale_cols() : 1, g, v);
+  };
+  Tensor results[] = {empty_contiguous(std::array{g.rows, g.cols}, code, v), blocks_of(g),
+                      empty_contiguous(std::array{g.cols, g.rows}, code, v), blocks_of(t)};
+  g.codes = View(results[0]).data, g.scales = View(results[1]).data;
+  g.codes_t = View(results[2]).data, g.scales_t = View(results[3]).data;
+  with_context(v, [&](Context& context, Device device, int) {
+    if (g.rows > 0 && g.cols > 0) passes_of(device).quantize_fp8(g, context);
+  });
+  if (turned) std::swap(results[0], results[2]), std::swap(results[1], results[3]);
+  for (int i = 0; i < 4; ++i) stack[i] = torch::stable::detail::from(results[i]);
 }
 
 }  // namespace fastgemm::torch_ops

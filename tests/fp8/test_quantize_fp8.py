@@ -85,6 +85,50 @@ def test_on_the_simulator(recipe):
         )
 
 
+def assert_both_sides(x, recipe, code, got):
+    """``got`` has the codes and scales of x and of its transpose."""
+    sides = (got[:2], x), (got[2:], x.mT)
+    for (codes, scales), one in sides:
+        expected, expected_scales = fastgemm.quantize_fp8(one.contiguous(), recipe, dtype=code)
+        assert codes.is_contiguous() and codes.shape == one.shape and scales.shape == expected_scales.shape
+        assert torch.equal(scales.float().nan_to_num(-1), expected_scales.float().nan_to_num(-1))
+        assert torch.equal(codes.float().nan_to_num(999), expected.float().nan_to_num(999))
+
+
+@every_device
+@pytest.mark.parametrize("recipe", NAMES)
+@pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
+def test_the_transposed_matrix(recipe, dtype, device):
+    for m, k in [(1, 1), (3, 40), (1, 300), (300, 1), (20, 200), (200, 20), (150, 300), (257, 128), (1000, 520)]:
+        x = (torch.randn(m, k + 1) * torch.randn(m, 1).exp() * torch.randn(k + 1).exp()).to(dtype)
+        x[: m // 3, : k // 2] = 0
+        x[m // 2, k // 2] = torch.inf if k % 7 == 0 else 1e-39
+        for one in (x[:, :k], x[:, 1:], x[:, :k].contiguous(), x[:, :k].contiguous().mT):
+            code = E4M3 if m % 2 else E5M2
+            got = fastgemm.quantize_fp8(one.to(device), recipe, dtype=code, transposed=True)
+            assert_both_sides(one, recipe, code, [each.cpu() for each in got])
+
+
+@needs_simulator
+@pytest.mark.parametrize("recipe", NAMES)
+def test_the_transposed_matrix_on_the_simulator(recipe):
+    for (m, k), dtype in (((130, 147), BF16), ((136, 264), F32), ((200, 1), F16)):
+        x = torch.randn(m, k).to(dtype)
+        with simulated_launches():
+            got = fastgemm.quantize_fp8(x, recipe, transposed=True)
+        assert_both_sides(x, recipe, E4M3, got)
+
+
+def test_batches_of_transposed_matrices():
+    batch = torch.randn(2, 3, 130, 140)
+    for recipe in NAMES:
+        assert_both_sides(batch, recipe, E4M3, fastgemm.quantize_fp8(batch, recipe, transposed=True))
+        for empty in (batch[:0], batch[..., :0], batch[0, 0, :0]):
+            got = fastgemm.quantize_fp8(empty, recipe, transposed=True)
+            expected = *fastgemm.quantize_fp8(empty, recipe), *fastgemm.quantize_fp8(empty.mT, recipe)
+            assert [x.shape for x in got] == [x.shape for x in expected]
+
+
 def lines_of_all_sizes(k, dtype):
     """Rows of ordinary, tiny and huge numbers, of zeros of both signs, and with a number that is not finite."""
     x = torch.randn(6, k)
@@ -212,6 +256,8 @@ def test_empty(shape, recipe):
 def test_errors(given, error, text):
     with pytest.raises(error, match=text):
         fastgemm.quantize_fp8(*given)
+    with pytest.raises(ValueError, match="not of 3 x 0"):
+        torch.ops.fastgemm._quantize_fp8_twice(torch.ones(2, 2), block_rows=3, block_cols=0)
     for name in ("dtype", "scale_dtype"):
         with pytest.raises(ValueError, match=f"{name} must be"):
             fastgemm.quantize_fp8(torch.ones(2, 2), **{name: torch.float64})

@@ -114,7 +114,8 @@ struct Quantizer {
   }
   void store_scales(int64_t block_row, const uint32_t* largest) const {
     for (int64_t b = 0; b < scale_cols; ++b)
-      fp8::store_scale(g, block_row * scale_cols + b, fp8::scale_of<code>(largest[b], g.scale));
+      fp8::store_scale(g.scale, g.scales, block_row * scale_cols + b,
+                       fp8::scale_of<code>(largest[b], g.scale));
   }
   void round(int64_t begin, int64_t end) const {
     for (int64_t i = begin; i < end; ++i) {

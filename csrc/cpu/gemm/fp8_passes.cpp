@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "core/fp8.h"
+#include "core/select.h"
 #include "cpu/gemm/by_isa.h"
 
 namespace fastgemm {
@@ -12,6 +13,14 @@ void cpu::run_widen_fp8(const WidenFp8& g, Context& ctx) {
 
 void cpu::run_quantize_fp8(const QuantizeFp8& g, Context& ctx) {
   if (g.rows <= 0 || g.cols <= 0) return;
+  if (g.codes_t != nullptr) {
+    const int bytes = element_size(g.type);
+    void* const x_t = ctx.allocate(size_t(g.rows * g.cols) * size_t(bytes));
+    TransposeProblem p{.type = bytes == 2 ? DType::bits16 : DType::bits32, .rows = g.rows, .cols = g.cols};
+    p.src = {g.x, g.row_stride, 1, 0}, p.dst = {x_t, g.rows, 1, 0};
+    select(p, Device::cpu, ctx.threads(), {}).transpose(p, ctx);
+    run_quantize_fp8(g.transposed(x_t), ctx);
+  }
   // One number for each row and block of columns, so that tasks that share a block have numbers of their own.
   const size_t bytes = size_t(g.rows * g.scale_cols()) * sizeof(uint32_t);
   auto* const largest = static_cast<uint32_t*>(ctx.allocate(bytes));

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -15,13 +15,35 @@ from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, recipe_named
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
 
 
+Twice = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+@overload
+def quantize_fp8(
+    x: Tensor,
+    recipe: Recipe = ...,
+    *,
+    dtype: torch.dtype = ...,
+    scale_dtype: torch.dtype | None = ...,
+    transposed: Literal[False] = ...,
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def quantize_fp8(
+    x: Tensor,
+    recipe: Recipe = ...,
+    *,
+    dtype: torch.dtype = ...,
+    scale_dtype: torch.dtype | None = ...,
+    transposed: Literal[True],
+) -> Twice: ...
 def quantize_fp8(
     x: Tensor,
     recipe: Recipe = "tensor",
     *,
     dtype: torch.dtype = torch.float8_e4m3fn,
     scale_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor]:
+    transposed: bool = False,
+) -> tuple[Tensor, Tensor] | Twice:
     """Codes of 8 bits and scales, so that ``codes * scale`` is close to ``x``: the operands of
     :func:`scaled_mm`.
 
@@ -37,10 +59,14 @@ def quantize_fp8(
         dtype: of the codes: ``torch.float8_e4m3fn`` or ``torch.float8_e5m2``.
         scale_dtype: ``torch.float32`` or ``torch.float8_e8m0fnu``. None is e8m0 for ``"1x32"`` (mxfp8), else
             float32.
+        transposed: also rounds ``x.mT``, by blocks of its own rows. A training step needs both: products of the
+            forward pass sum over K, and gradients of weights over M. On a GPU ``x`` is read once for both (twice
+            if the recipe is ``"tensor"`` or ``"row"``).
 
     Returns:
         The codes, ``(..., M, K)`` and contiguous, and the scales: ``()`` for ``"tensor"``, else ``(..., M, 1)``,
-        ``(..., M, ceil(K / 128))``, ``(..., ceil(M / 128), ceil(K / 128))`` or ``(..., M, ceil(K / 32))``.
+        ``(..., M, ceil(K / 128))``, ``(..., ceil(M / 128), ceil(K / 128))`` or ``(..., M, ceil(K / 32))``. With
+        ``transposed=True`` then also codes ``(..., K, M)`` and scales of ``x.mT``.
 
     Raises:
         TypeError: ``x`` is no tensor, or has another dtype.
@@ -51,9 +77,15 @@ def quantize_fp8(
         >>> codes, scale = fastgemm.quantize_fp8(torch.randn(4, 256), "1x128")
         >>> codes.dtype, scale.shape
         (torch.float8_e4m3fn, torch.Size([4, 2]))
+        >>> x, grad = torch.randn(256, 64), torch.randn(256, 32)
+        >>> a, scale_a, a_t, scale_a_t = fastgemm.quantize_fp8(x, "row", transposed=True)
+        >>> g, scale_g, g_t, scale_g_t = fastgemm.quantize_fp8(grad, "row", transposed=True)
+        >>> fastgemm.scaled_mm(g_t, a_t.mT, scale_g_t, scale_a_t.mT).shape  # grad.mT @ x
+        torch.Size([32, 64])
     """
     if has_torch_function_variadic(x):
-        return overridden(quantize_fp8, (x,), x, recipe, dtype=dtype, scale_dtype=scale_dtype)
+        given: dict[str, Any] = {"dtype": dtype, "scale_dtype": scale_dtype, "transposed": transposed or None}
+        return overridden(quantize_fp8, (x,), x, recipe, **given)
     if not isinstance(x, Tensor):
         raise TypeError(f"fastgemm.quantize_fp8: x must be a torch.Tensor, got {type(x).__name__}")
     if x.dtype not in NUMBERS:
@@ -72,7 +104,8 @@ def quantize_fp8(
         raise ValueError(
             f"fastgemm.quantize_fp8: scale_dtype must be torch.float32 or torch.float8_e8m0fnu, got {scale_dtype}"
         )
-    return quantized(x.detach(), RECIPES[name], dtype, scale_dtype == E8M0)
+    function = quantized_twice if transposed else quantized
+    return function(x.detach(), RECIPES[name], dtype, scale_dtype == E8M0)
 
 
 def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tuple[Tensor, Tensor]:
@@ -93,3 +126,23 @@ def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tupl
         return codes.reshape(x.shape), scales.reshape(())
     grid = blocks.grid(m, k)
     return codes.reshape(x.shape), scales.reshape(*lead, *grid)
+
+
+def quantized_twice(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> Twice:
+    """The same of ``x`` and of ``x.mT``."""
+    if x.dim() > 2 and (blocks == RECIPES["tensor"] or not x.numel()):  # one scale of all matrices
+        codes, scales = quantized(x, blocks, dtype, e8m0)
+        return codes, scales, *quantized(x.mT, blocks, dtype, e8m0)
+    options: dict[str, Any] = {"block_rows": blocks.lines, "block_cols": blocks.along_k}
+    options |= {"dtype": dtype, "e8m0": e8m0}
+    lead, (m, k) = x.shape[:-2], x.shape[-2:]
+    if not lead:
+        codes, scales, codes_t, scales_t = ops._quantize_fp8_twice(x, **options)
+        if blocks == RECIPES["tensor"]:
+            scales, scales_t = scales.reshape(()), scales_t.reshape(())
+        return codes, scales, codes_t, scales_t
+    each = [ops._quantize_fp8_twice(one, **options) for one in x.reshape(math.prod(lead), m, k)]
+    codes, scales, codes_t, scales_t = (
+        torch.stack(parts).reshape(*lead, *parts[0].shape) for parts in zip(*each, strict=True)
+    )
+    return codes, scales, codes_t, scales_t

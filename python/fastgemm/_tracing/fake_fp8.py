@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._fp8.product import WIDE
 from .._fp8.quantize import NUMBERS
-from .._fp8.recipes import CODES, E8M0, Blocks
+from .._fp8.recipes import CODES, E8M0, RECIPES, Blocks
 from .._ops.gated import SWIGLU
 from .._ops.linear import ACTIVATIONS
 from ..table import check_choice
@@ -190,7 +190,16 @@ def quantize_fp8(
     return x.new_empty(shape, dtype=dtype), scales
 
 
+def quantize_fp8_twice(
+    x: Tensor, *, block_rows: int, block_cols: int, dtype: torch.dtype | None = None, e8m0: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    given = {"block_rows": block_rows, "block_cols": block_cols, "dtype": dtype, "e8m0": e8m0}
+    _require((block_rows, block_cols) in RECIPES.values(), lambda: "these blocks are of no recipe")
+    return *quantize_fp8(x, **given), *quantize_fp8(x.mT, **given)
+
+
 def register() -> None:
+    _register("_quantize_fp8_twice", quantize_fp8_twice)
     _register("scaled_mm", scaled_mm)
     _register("scaled_grouped_mm", scaled_grouped_mm)
     _register("quantize_fp8", quantize_fp8)

@@ -1,8 +1,7 @@
 // Numbers as codes of 8 bits with scales (core/fp8.h). A team of threads has one block of numbers, which
-// shares a scale: it reads the block into registers, finds the largest modulus, and rounds. A tensor with a
-// single scale has two kernels: many blocks find its largest modulus together. Where an activation or a
-// residual comes before the codes, a thread computes it from what it has read, so the numbers themselves are
-// never stored.
+// shares a scale: it reads the block into registers, finds the largest modulus, and rounds. Where an
+// activation or a residual comes before the codes, a thread computes it from what it has read, so the numbers
+// themselves are never stored. Blocks of other shapes are rounded by tiles (fp8/quantize_tiles.cu).
 #include <stdexcept>
 #include <string>
 
@@ -12,7 +11,6 @@
 namespace fastgemm::FASTGEMM_TARGET {
 namespace {
 
-constexpr int kThreads = 256, kMostPartials = 1024;
 // Blocks of a multiprocessor: enough for some to read while others compute. Without an instruction that makes
 // codes, they need more registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
@@ -26,22 +24,6 @@ constexpr int kResidentActivated = 2;
 #else
 constexpr int kResidentActivated = 3;
 #endif
-
-// The largest of a team's numbers, in every thread of it. All threads of the block call it.
-template <int TEAM>
-__device__ __forceinline__ uint32_t largest_of_team(uint32_t x) {
-  FASTGEMM_UNROLL
-  for (int step = (TEAM < 32 ? TEAM : 32) / 2; step > 0; step /= 2)
-    x = max(x, __shfl_xor_sync(0xffffffffu, x, step));
-  if constexpr (TEAM > 32) {
-    FASTGEMM_SHARED uint32_t warps[kThreads / 32];
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kThreads / 32; ++i) x = max(x, warps[i]);
-  }
-  return x;
-}
 
 template <Form form, Source source, int RUNS>
 inline constexpr int kResidentBlocks =
@@ -57,6 +39,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
   const bool inside = index < blocks;
   const Rectangle r = block_of(g, inside ? index : 0, across);
   const uint32_t runs = inside ? uint32_t(r.runs()) : 0;
+  const auto place = [&](uint32_t at) { return at < runs ? place_of<form>(r, at) : Place{}; };
   Run<T, form, source> run[RUNS];
   const auto load = [&](uint32_t first) {
     // Runs whose loads are under way at the same time: as many as registers allow.
@@ -64,7 +47,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
     constexpr int kTogether = RUNS < kMost ? RUNS : kMost;
     FASTGEMM_UNROLL
     for (int i = 0; i < RUNS; i += kTogether)
-      load_runs<kTogether>(run + i, g, r, first + i * TEAM + member, uint32_t(TEAM), runs);
+      load_runs<kTogether>(run + i, g, [&](int j) { return place(first + (i + j) * TEAM + member); });
   };
   uint32_t bits = 0;
   uint32_t first = 0;
@@ -78,12 +61,12 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
   bits = largest_of_team<TEAM>(bits);
   // The scale as it is stored, so that codes are those of what a reader sees.
   const Divisor by(fp8::scale_of<code>(bits, g.scale));
-  if (inside && member == 0) fp8::store_scale(g, index, by.scale);
+  if (inside && member == 0) fp8::store_scale(g.scale, g.scales, index, by.scale);
   if (!by.exact || bits > kModerate) {
     FASTGEMM_NO_UNROLL
     for (uint32_t at = member; at < runs; at += TEAM) {
-      load_runs<1>(run, g, r, at, uint32_t(TEAM), runs);
-      run[0].template store<code, false>(g, r, at, by);
+      load_runs<1>(run, g, [&](int) { return place(at); });
+      run[0].template store<code, false>(g, place(at), by);
     }
     return;
   }
@@ -91,72 +74,12 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
     FASTGEMM_UNROLL
     for (int i = 0; i < RUNS; ++i) {
       const uint32_t at = first + i * TEAM + member;
-      if (at < runs) run[i].template store<code, true>(g, r, at, by);
+      if (at < runs) run[i].template store<code, true>(g, place(at), by);
     }
     if (first == 0) break;
     first -= RUNS * TEAM;
     load(first);
   }
-}
-
-__device__ __forceinline__ Rectangle whole(const QuantizeFp8& g) { return {0, 0, g.rows, g.cols}; }
-
-template <class T, Source source>
-__global__ void __launch_bounds__(kThreads)
-    largest_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t* partials) {
-  const Rectangle r = whole(g);
-  const int64_t runs = r.runs();
-  uint32_t bits = 0;
-  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < runs;
-       i += int64_t(gridDim.x) * kThreads) {
-    Run<T, Form::any, source> run;
-    load_runs<1>(&run, g, r, i, int64_t{1}, runs);
-    bits = max(bits, run.largest());
-  }
-  bits = largest_of_team<kThreads>(bits);
-  if (threadIdx.x == 0) partials[blockIdx.x] = bits;
-}
-
-// One scale for all: given, or of the largest partial result.
-template <Fp8 code, class T, Source source>
-__global__ void __launch_bounds__(kThreads)
-    quantize_tensor_kernel(const __grid_constant__ QuantizeFp8 g, const uint32_t* partials, int count) {
-  float scale = 0.0f;
-  if (g.scale_is_given) {
-    scale = packed::scale_at(g.scale, g.scales, 0);
-  } else {
-    uint32_t bits = 0;
-    for (int i = int(threadIdx.x); i < count; i += kThreads) bits = max(bits, partials[i]);
-    scale = fp8::scale_of<code>(largest_of_team<kThreads>(bits), g.scale);
-    if (blockIdx.x == 0 && threadIdx.x == 0) fp8::store_scale(g, 0, scale);
-  }
-  const Divisor by(scale);
-  const Rectangle r = whole(g);
-  const int64_t runs = r.runs();
-  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < runs;
-       i += int64_t(gridDim.x) * kThreads) {
-    Run<T, Form::any, source> run;
-    load_runs<1>(&run, g, r, i, int64_t{1}, runs);
-    if (by.exact && run.largest() <= kModerate)
-      run.template store<code, true>(g, r, i, by);
-    else
-      run.template store<code, false>(g, r, i, by);
-  }
-}
-
-template <Fp8 code, class T, Source source>
-void quantize_tensor(QuantizeFp8 g, Context& context) {
-  if (source == Source::x && g.row_stride == g.cols)
-    g.cols *= g.rows, g.row_stride = g.cols, g.rows = 1;  // one row is simpler
-  const int64_t runs = g.rows * ceil_div(g.cols, kEach);
-  const int blocks = int(std::min<int64_t>(ceil_div(runs, kThreads), kMostPartials));
-  const LaunchShape shape{dim3(unsigned(blocks)), dim3(kThreads)};
-  uint32_t* partials = nullptr;
-  if (!g.scale_is_given) {
-    partials = static_cast<uint32_t*>(context.allocate(size_t(blocks) * sizeof(uint32_t)));
-    launch<largest_kernel<T, source>>("largest", shape, context)(g, partials);
-  }
-  launch<quantize_tensor_kernel<code, T, source>>("quantize_fp8", shape, context)(g, partials, blocks);
 }
 
 template <class T>
@@ -170,7 +93,6 @@ bool is_in_vectors(const QuantizeFp8& g) {
 template <Fp8 code, class T, Source source>
 void quantize(const QuantizeFp8& g, Context& context) {
   const int64_t blocks = g.scale_rows() * g.scale_cols();
-  if (blocks == 1) return quantize_tensor<code, T, source>(g, context);
   if (blocks > int64_t{UINT32_MAX})
     throw std::length_error("fastgemm: quantize_fp8 takes at most 2^32 - 1 blocks on a GPU, not " +
                             std::to_string(blocks));
@@ -198,6 +120,7 @@ void quantize(const QuantizeFp8& g, Context& context) {
 
 void run_quantize_fp8(const QuantizeFp8& g, Context& context) {
   if (g.rows <= 0 || g.cols <= 0) return;
+  if (is_for_tiles(g)) return quantize_tiles(g, context);
   with_code(g.code, [&]<Fp8 code>() {
     with_element<Half, BFloat16, float>(g.type, [&]<class T>() {
       if (g.as_it_is()) return quantize<code, T, Source::x>(g, context);

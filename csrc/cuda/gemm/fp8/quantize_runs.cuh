@@ -1,6 +1,6 @@
 // Numbers in registers on their way to codes of 8 bits: runs of eight, read from a block of x, activated, and
 // divided by its scale. Contract: load_runs() reads runs, of which Run::largest() is the largest modulus and
-// Run::store() stores the codes (fp8/quantize.cu).
+// Run::store() stores the codes (fp8/quantize.cu, fp8/quantize_tiles.cu).
 //
 // A quotient is computed without a division: from the reciprocal of the scale, by two corrections whose
 // remainders are exact, it is rounded as a division would round it (Markstein, IBM Journal of Research and
@@ -17,6 +17,11 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 inline constexpr int kEach = 8;  // numbers of a run
+inline constexpr int kThreads = 256;
+
+// Whether a matrix is rounded by tiles of 128 x 128, and the launcher that does it (fp8/quantize_tiles.cu).
+bool is_for_tiles(const QuantizeFp8&);
+void quantize_tiles(const QuantizeFp8&, Context&);
 
 // The larger ones of two numbers of 16 bits each.
 __device__ __forceinline__ uint32_t larger_halves(uint32_t x, uint32_t y) {
@@ -27,13 +32,30 @@ __device__ __forceinline__ uint32_t larger_halves(uint32_t x, uint32_t y) {
 #endif
 }
 
+// The largest of a team's numbers, in every thread of it. All threads of the block call it.
+template <int TEAM>
+__device__ __forceinline__ uint32_t largest_of_team(uint32_t x) {
+  FASTGEMM_UNROLL
+  for (int step = (TEAM < 32 ? TEAM : 32) / 2; step > 0; step /= 2)
+    x = max(x, __shfl_xor_sync(0xffffffffu, x, step));
+  if constexpr (TEAM > 32) {
+    FASTGEMM_SHARED uint32_t warps[kThreads / 32];
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kThreads / 32; ++i) x = max(x, warps[i]);
+  }
+  return x;
+}
+
 // What numbers are divided by. Where remainders could underflow, or the scale is 0 or NaN, `exact` is false.
 struct Divisor {
   float scale, reciprocal;
   bool exact;
 
-  explicit __device__ __forceinline__ Divisor(float s)
-      : scale(s), reciprocal(1.0f / s), exact(s >= 0x1p-80f && s <= 0x1p80f) {}
+  explicit __device__ __forceinline__ Divisor(float s) : Divisor(s, 1.0f / s) {}
+  __device__ __forceinline__ Divisor(float s, float one_by_s)
+      : scale(s), reciprocal(one_by_s), exact(s >= 0x1p-80f && s <= 0x1p80f) {}
   // The correctly rounded quotient, if `exact` is set and it is finite.
   __device__ __forceinline__ float quotient(float x) const {
     float q = x * reciprocal;
@@ -65,6 +87,19 @@ __device__ __forceinline__ Rectangle block_of(const QuantizeFp8& g, uint32_t ind
 
 // How a kernel reads its blocks. `lines`: each is a part of a row, of whole runs at multiples of 16 bytes.
 enum class Form { lines, any };
+
+// Where a run lies; it has `count` numbers, none of them if it is outside of x.
+struct Place {
+  int64_t row, column;
+  int count;
+};
+template <Form form, class Index>
+__device__ __forceinline__ Place place_of(const Rectangle& r, Index run) {
+  if constexpr (form == Form::lines) return {r.row, r.column + int64_t(run) * kEach, kEach};
+  const Index across = Index(r.runs_of_a_row()), down = r.rows == 1 ? 0 : run / across;
+  const int64_t first = int64_t(run - down * across) * kEach;
+  return {r.row + down, r.column + first, int(min(int64_t(kEach), r.cols - first))};
+}
 
 // What is rounded: x as it is, its activation, or silu of one half of a row times the other half.
 enum class Source { x, activated, gated };
@@ -100,13 +135,26 @@ struct Eight {
   }
 };
 
+// Two codes, the first in the low byte. `quickly`: divisors are exact, and all quotients are finite.
+template <Fp8 code, bool quickly>
+__device__ __forceinline__ uint32_t codes_of(float x, const Divisor& by_x, float y, const Divisor& by_y) {
+  if constexpr (quickly) return encode_finite_pair<code>(by_x.quotient(x), by_y.quotient(y));
+  return fp8::quantized<code>(x, by_x.scale) | fp8::quantized<code>(y, by_y.scale) << 8;
+}
+
+using RunOfCodes = Vector<uint32_t, kEach / 4>;
+__device__ __forceinline__ void store_codes(uint8_t* to, const RunOfCodes& codes, int count) {
+  if (count == kEach && is_aligned(to, kEach)) return store_vector_whole(to, codes);
+  FASTGEMM_UNROLL
+  for (int i = 0; i < kEach; ++i)
+    if (i < count) to[i] = uint8_t(codes[i / 4] >> (i % 4 * 8));
+}
+
 // A run of numbers: those of x as they lie in memory, their activations as float32.
 template <class T, Form form, Source source>
 class Run {
  public:
-  template <class Index>
-  __device__ __forceinline__ void load(const QuantizeFp8& g, const Rectangle& r, Index run) {
-    const Place p(r, run);
+  __device__ __forceinline__ void load(const QuantizeFp8& g, const Place& p) {
     const T* const from = static_cast<const T*>(g.x) + p.row * g.row_stride + p.column;
     load(x_, from, p);
     if constexpr (source == Source::gated) load(up_, from + g.cols, p);
@@ -119,9 +167,7 @@ class Run {
       if constexpr (source == Source::gated) activated_[i] *= up_[i];
     }
   }
-  template <class Index>
-  __device__ __forceinline__ void add_residual(const QuantizeFp8& g, const Rectangle& r, Index run) {
-    const Place p(r, run);
+  __device__ __forceinline__ void add_residual(const QuantizeFp8& g, const Place& p) {
     Eight<T> residual;
     load(residual, static_cast<const T*>(g.residual) + p.row * g.residual_row_stride + p.column, p);
     FASTGEMM_UNROLL
@@ -145,46 +191,17 @@ class Run {
     }
   }
   // `quickly`: the divisor is exact, and all quotients are finite.
-  template <Fp8 code, bool quickly, class Index>
-  __device__ __forceinline__ void store(const QuantizeFp8& g, const Rectangle& r, Index run,
-                                        const Divisor& by) {
-    const Place p(r, run);
-    Vector<uint32_t, kEach / 4> codes{};
+  template <Fp8 code, bool quickly>
+  __device__ __forceinline__ void store(const QuantizeFp8& g, const Place& p, const Divisor& by) {
+    RunOfCodes codes{};
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; i += 2) {
       const float x = at(i), y = at(i + 1);
-      const uint32_t pair = quickly
-                                ? encode_finite_pair<code>(by.quotient(x), by.quotient(y))
-                                : fp8::quantized<code>(x, by.scale) | fp8::quantized<code>(y, by.scale) << 8;
+      const uint32_t pair = codes_of<code, quickly>(x, by, y, by);
       codes[i / 4] |= pair << (i % 4 * 8);
     }
     uint8_t* const to = static_cast<uint8_t*>(g.codes) + p.row * g.cols + p.column;
-    if (form == Form::lines || (p.count == kEach && is_aligned(to, kEach)))
-      return store_vector_whole(to, codes);
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kEach; ++i)
-      if (i < p.count) to[i] = uint8_t(codes[i / 4] >> (i % 4 * 8));
-  }
-
- private:
-  struct Place {
-    int64_t row, column;
-    int count = kEach;
-
-    template <class Index>
-    __device__ __forceinline__ Place(const Rectangle& r, Index run) {
-      if constexpr (form == Form::lines) {
-        row = r.row, column = r.column + int64_t(run) * kEach;
-      } else {
-        const Index across = Index(r.runs_of_a_row()), down = r.rows == 1 ? 0 : run / across;
-        const int64_t first = int64_t(run - down * across) * kEach;
-        row = r.row + down, column = r.column + first;
-        count = int(min(int64_t(kEach), r.cols - first));
-      }
-    }
-  };
-  __device__ __forceinline__ void load(Eight<T>& to, const T* from, const Place& p) {
-    to.load(from, form == Form::lines || (p.count == kEach && is_aligned(from, 16)), p.count);
+    form == Form::lines ? store_vector_whole(to, codes) : store_codes(to, codes, p.count);
   }
   __device__ __forceinline__ float at(int i) {
     if constexpr (source == Source::x)
@@ -193,18 +210,21 @@ class Run {
       return activated_[i];
   }
 
+ private:
+  __device__ __forceinline__ void load(Eight<T>& to, const T* from, const Place& p) {
+    to.load(from, form == Form::lines || (p.count == kEach && is_aligned(from, 16)), p.count);
+  }
   Eight<T> x_, up_;
   float activated_[kEach];
 };
 
-// Loads the runs at first, first + step, ...: those below `end`. Others are 0, which activations keep.
-template <int RUNS, class T, Form form, Source source, class Index>
-__device__ __forceinline__ void load_runs(Run<T, form, source>* run, const QuantizeFp8& g, const Rectangle& r,
-                                          Index first, Index step, Index end) {
+// Loads the runs at place(0), place(1), ... Those outside of x are 0, which activations keep.
+template <int RUNS, class T, Form form, Source source, class PlaceOf>
+__device__ __forceinline__ void load_runs(Run<T, form, source>* run, const QuantizeFp8& g, PlaceOf&& place) {
   FASTGEMM_UNROLL
   for (int i = 0; i < RUNS; ++i) {
-    const Index at = first + i * step;
-    at < end ? run[i].load(g, r, at) : run[i].clear();
+    const Place p = place(i);
+    p.count > 0 ? run[i].load(g, p) : run[i].clear();
   }
   if constexpr (source == Source::gated) {
     FASTGEMM_UNROLL
@@ -217,8 +237,10 @@ __device__ __forceinline__ void load_runs(Run<T, form, source>* run, const Quant
   }
   if (source == Source::x || g.residual == nullptr) return;
   FASTGEMM_UNROLL
-  for (int i = 0; i < RUNS; ++i)
-    if (first + i * step < end) run[i].add_residual(g, r, first + i * step);
+  for (int i = 0; i < RUNS; ++i) {
+    const Place p = place(i);
+    if (p.count > 0) run[i].add_residual(g, p);
+  }
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

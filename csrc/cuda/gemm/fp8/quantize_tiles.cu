@@ -1,0 +1,345 @@
+// Numbers as codes of 8 bits with scales (core/fp8.h), by tiles of 128 x 128 numbers, which a block of
+// threads holds in registers. So the codes of the transposed matrix, which have other scales, need no second
+// reading, and a block of 128 x 128 numbers is read once.
+//
+// A thread has 8 x 8 numbers. Their largest moduli, by row and by column, meet in shared memory, where
+// threads find the divisor of each part of a row or column. Then all threads round. Codes of the transposed
+// matrix pass through shared memory, so that stores are as wide as those of the others. If a block of numbers
+// is larger than a tile (a row, a column, all), kernels before this one find the largest modulus of each.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "cuda/device/launch.cuh"
+#include "cuda/gemm/fp8/quantize_runs.cuh"
+
+namespace fastgemm::FASTGEMM_TARGET {
+namespace {
+
+constexpr int kTile = 128, kAcross = kTile / kEach, kWarps = kThreads / 32;
+constexpr int kPart = 32, kParts = kTile / kPart;  // the shortest block of a line, and those of a tile's line
+constexpr int kMostPartials = 1024;
+
+// The codes of x or of the transposed matrix: their lines are rows of x, or columns.
+struct Side {
+  int64_t lines, length;
+  int64_t block_lines, block_length;
+  int64_t scale_cols;
+  void* scales;
+  const uint32_t* largest = nullptr;  // of each line, if lines are longer than a tile and have one scale
+
+  explicit Side(const QuantizeFp8& g)
+      : lines(g.rows),
+        length(g.cols),
+        block_lines(g.block_rows),
+        block_length(g.block_cols),
+        scale_cols(g.scale_cols()),
+        scales(g.scales) {}
+  bool has_long_lines() const { return block_lines == 1 && block_length >= length && length > kTile; }
+  // Whether the tile, or all of x, has one scale.
+  __device__ __forceinline__ bool is_one_block() const {
+    return block_lines > 1 || (lines == 1 && block_length >= length);
+  }
+};
+
+// What a tile has for each line and each part of it.
+template <class X>
+struct Parts {
+  alignas(16) X of[kParts][kTile];
+};
+struct Divisors {
+  Parts<float> scale, reciprocal;
+};
+
+template <class T, Source source>
+struct Tile {
+  static constexpr int kTogether = source == Source::gated && sizeof(T) == 4 ? 2 : 4;  // loads under way
+
+  int64_t top, left;  // of the tile
+  int row, column;    // of this thread's numbers inside of it
+  int rows, cols;     // of these numbers, inside of x
+  Run<T, Form::any, source> run[kEach];
+  uint32_t largest[kEach];
+
+  __device__ __forceinline__ Tile(const QuantizeFp8& g, uint32_t index, uint32_t across) {
+    const uint32_t down = index / across;
+    top = int64_t(down) * kTile, left = int64_t(index - down * across) * kTile;
+    row = int(threadIdx.x) / kAcross * kEach, column = int(threadIdx.x) % kAcross * kEach;
+    rows = int(min(int64_t(kEach), g.rows - top - row)),
+    cols = int(min(int64_t(kEach), g.cols - left - column));
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; i += kTogether)
+      load_runs<kTogether>(run + i, g, [&](int j) { return place(i + j); });
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; ++i) largest[i] = run[i].largest();
+  }
+  __device__ __forceinline__ Place place(int i) const {
+    return {top + row + i, left + column, i < rows ? cols : 0};
+  }
+  __device__ __forceinline__ uint32_t largest_of_all() const {
+    uint32_t bits = 0;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; ++i) bits = max(bits, largest[i]);
+    return bits;
+  }
+  // The largest moduli of the parts of rows. Neighbouring threads have one part.
+  __device__ __forceinline__ void find_rows(Parts<uint32_t>& found) const {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; ++i) {
+      const uint32_t bits = largest_of_team<kPart / kEach>(largest[i]);
+      if (column % kPart == 0) found.of[column / kPart][row + i] = bits;
+    }
+  }
+  // The same of columns. A warp has 16 rows, so two warps share a part.
+  __device__ __forceinline__ void find_columns(uint32_t (&warps)[kWarps][kTile], Parts<uint32_t>& found) {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < kEach; ++j) {
+      uint32_t bits = 0;
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kEach; ++i) bits = max(bits, fp8::bits_of_float(run[i].at(j)) & 0x7fffffffu);
+      bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, kAcross));
+      if (threadIdx.x % 32 < kAcross) warps[threadIdx.x / 32][column + j] = bits;
+    }
+    __syncthreads();
+    for (int i = int(threadIdx.x); i < kParts * kTile; i += kThreads) {
+      const int part = i / kTile, line = i % kTile;
+      found.of[part][line] = max(warps[2 * part][line], warps[2 * part + 1][line]);
+    }
+  }
+};
+
+__device__ __forceinline__ uint32_t largest_of_line(const Parts<uint32_t>& found, int line) {
+  return max(max(found.of[0][line], found.of[1][line]), max(found.of[2][line], found.of[3][line]));
+}
+
+// The divisors of a tile whose first line is `line` and whose lines begin at `along`. `all`: the largest
+// modulus of a block that is the tile, or all of x. Each scale is stored by the thread that has its first
+// number.
+template <Fp8 code>
+__device__ __forceinline__ void find_divisors(const QuantizeFp8& g, const Side& side, int64_t line,
+                                              int64_t along, uint32_t all, const Parts<uint32_t>& found,
+                                              Divisors& divisors) {
+  for (int i = int(threadIdx.x); i < kParts * kTile; i += kThreads) {
+    const int64_t l = line + i % kTile, a = along + i / kTile * kPart;
+    uint32_t bits = all;
+    if (side.largest != nullptr)
+      bits = side.largest[min(l, side.lines - 1)];
+    else if (!side.is_one_block())
+      bits = side.block_length == kPart ? found.of[i / kTile][i % kTile] : largest_of_line(found, i % kTile);
+    const float scale =
+        g.scale_is_given ? packed::scale_at(g.scale, side.scales, 0) : fp8::scale_of<code>(bits, g.scale);
+    divisors.scale.of[i / kTile][i % kTile] = scale;
+    divisors.reciprocal.of[i / kTile][i % kTile] = 1.0f / scale;
+    const bool first = l % side.block_lines == 0 && a % side.block_length == 0;
+    if (first && l < side.lines && a < side.length && !g.scale_is_given)
+      fp8::store_scale(g.scale, side.scales, l / side.block_lines * side.scale_cols + a / side.block_length,
+                       scale);
+  }
+}
+
+// The divisors of the eight lines from `line` on, in one part of them.
+struct EightDivisors {
+  Vector<float, 4> scale[2], reciprocal[2];
+
+  __device__ __forceinline__ EightDivisors(const Divisors& d, int part, int line) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      scale[i] = load_vector<Vector<float, 4>>(&d.scale.of[part][line + 4 * i]);
+      reciprocal[i] = load_vector<Vector<float, 4>>(&d.reciprocal.of[part][line + 4 * i]);
+    }
+  }
+  __device__ __forceinline__ Divisor operator[](int i) const {
+    return {scale[i / 4][i % 4], reciprocal[i / 4][i % 4]};
+  }
+  __device__ __forceinline__ bool exact() const {
+    bool all = true;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; ++i) all = all && (*this)[i].exact;
+    return all;
+  }
+};
+
+struct alignas(16) TransposedCodes {
+  RunOfCodes of[kTile][kAcross];  // columns, and runs of rows; a run lies at an index that spreads banks
+};
+__device__ __forceinline__ int place_of_run(int column, int run) { return run ^ (column / kEach); }
+
+template <Fp8 code, bool quickly, class T>
+__device__ __forceinline__ void round_columns(Tile<T, Source::x>& tile, const EightDivisors& by,
+                                              TransposedCodes& to) {
+  FASTGEMM_UNROLL
+  for (int j = 0; j < kEach; ++j) {
+    RunOfCodes codes{};
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; i += 2)
+      codes[i / 4] |= codes_of<code, quickly>(tile.run[i].at(j), by[j], tile.run[i + 1].at(j), by[j])
+                      << (i % 4 * 8);
+    to.of[tile.column + j][place_of_run(tile.column + j, tile.row / kEach)] = codes;
+  }
+}
+
+struct Rounded {
+  Divisors divisors;
+  Parts<uint32_t> found;
+};
+struct RoundedTransposed {
+  uint32_t warps[kWarps][kTile];
+  TransposedCodes codes;
+};
+
+// Rounds a tile. `all`: `count` numbers, whose largest is that of x, if it has one scale.
+template <Fp8 code, class T, Source source, bool transposed>
+__global__ void __launch_bounds__(kThreads, source == Source::x && sizeof(T) == 2 ? 3 : 2)
+    quantize_tiles_kernel(const __grid_constant__ QuantizeFp8 g, const __grid_constant__ Side of_rows,
+                          const __grid_constant__ Side of_columns, uint32_t across, const uint32_t* all,
+                          int count) {
+  FASTGEMM_SHARED Rounded rows;
+  Tile<T, source> tile(g, blockIdx.x, across);
+  const uint32_t moderate = tile.largest_of_all();
+  uint32_t bits = moderate;
+  if (all != nullptr) {
+    bits = 0;
+    for (int i = int(threadIdx.x); i < count; i += kThreads) bits = max(bits, all[i]);
+  }
+  if (of_rows.is_one_block() || of_columns.is_one_block()) bits = largest_of_team<kThreads>(bits);
+  tile.find_rows(rows.found);
+  __syncthreads();
+  find_divisors<code>(g, of_rows, tile.top, tile.left, bits, rows.found, rows.divisors);
+  __syncthreads();
+  const EightDivisors by(rows.divisors, tile.column / kPart, tile.row);
+  const auto store = [&]<bool quickly>() {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; ++i)
+      if (tile.place(i).count > 0) tile.run[i].template store<code, quickly>(g, tile.place(i), by[i]);
+  };
+  by.exact() && moderate <= kModerate ? store.template operator()<true>()
+                                      : store.template operator()<false>();
+  if constexpr (transposed) {
+    FASTGEMM_SHARED RoundedTransposed columns;
+    tile.find_columns(columns.warps, rows.found);
+    __syncthreads();
+    find_divisors<code>(g, of_columns, tile.left, tile.top, bits, rows.found, rows.divisors);
+    __syncthreads();
+    const EightDivisors by_columns(rows.divisors, tile.row / kPart, tile.column);
+    by_columns.exact() && moderate <= kModerate ? round_columns<code, true>(tile, by_columns, columns.codes)
+                                                : round_columns<code, false>(tile, by_columns, columns.codes);
+    __syncthreads();
+    for (int i = int(threadIdx.x); i < kTile * kAcross; i += kThreads) {
+      const int column = i / kAcross, run = i % kAcross;
+      const int64_t c = tile.left + column, r = tile.top + run * kEach;
+      if (c < g.cols && r < g.rows)
+        store_codes(static_cast<uint8_t*>(g.codes_t) + c * g.rows + r,
+                    columns.codes.of[column][place_of_run(column, run)],
+                    int(min(int64_t(kEach), g.rows - r)));
+    }
+  }
+}
+
+// The largest modulus of what each block of threads reads, or of each tile's rows and columns: these have a
+// number for each line and tile, lines first.
+template <class T, Source source, bool by_lines>
+__global__ void __launch_bounds__(kThreads)
+    largest_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t tiles, uint32_t across, uint32_t* rows,
+                   uint32_t* columns, uint32_t* all) {
+  uint32_t bits = 0;
+  for (uint32_t index = blockIdx.x; index < tiles; index += gridDim.x) {
+    Tile<T, source> tile(g, index, across);
+    bits = max(bits, tile.largest_of_all());
+    if constexpr (by_lines) {
+      FASTGEMM_SHARED Parts<uint32_t> of_rows, of_columns;
+      FASTGEMM_SHARED uint32_t warps[kWarps][kTile];
+      __syncthreads();
+      tile.find_rows(of_rows);
+      tile.find_columns(warps, of_columns);
+      __syncthreads();
+      const int line = int(threadIdx.x) % kTile;
+      if (threadIdx.x < kTile) {
+        if (tile.top + line < g.rows)
+          rows[index % across * g.rows + tile.top + line] = largest_of_line(of_rows, line);
+      } else if (tile.left + line < g.cols) {
+        columns[index / across * g.cols + tile.left + line] = largest_of_line(of_columns, line);
+      }
+    }
+  }
+  if constexpr (!by_lines) {
+    bits = largest_of_team<kThreads>(bits);
+    if (threadIdx.x == 0) all[blockIdx.x] = bits;
+  }
+}
+
+// The largest of `parts` numbers of each line. A warp reads neighbouring lines, and each warp some of the
+// parts.
+__global__ void __launch_bounds__(kThreads)
+    join_largest_kernel(const uint32_t* found, int64_t lines, int64_t parts, uint32_t* largest) {
+  FASTGEMM_SHARED uint32_t warps[kWarps][32];
+  const int64_t line = int64_t(blockIdx.x) * 32 + threadIdx.x % 32;
+  uint32_t bits = 0;
+  for (int64_t i = threadIdx.x / 32; i < parts && line < lines; i += kWarps)
+    bits = max(bits, found[i * lines + line]);
+  warps[threadIdx.x / 32][threadIdx.x % 32] = bits;
+  __syncthreads();
+  if (threadIdx.x >= 32 || line >= lines) return;
+  for (int i = 0; i < kWarps; ++i) bits = max(bits, warps[i][threadIdx.x]);
+  largest[line] = bits;
+}
+
+uint32_t* numbers(Context& context, int64_t count) {
+  return static_cast<uint32_t*>(context.allocate(size_t(count) * sizeof(uint32_t)));
+}
+
+template <Fp8 code, class T, Source source, bool transposed>
+void launch_tiles(const QuantizeFp8& g, Context& context) {
+  const int64_t across = ceil_div(g.cols, kTile), down = ceil_div(g.rows, kTile), tiles = across * down;
+  if (tiles > int64_t{INT32_MAX})
+    throw std::length_error(
+        "fastgemm: quantize_fp8 takes at most 2^31 - 1 tiles of 128 x 128 numbers on a GPU, not " +
+        std::to_string(tiles));
+  Side rows(g), columns(g.transposed(nullptr));
+  const dim3 block(kThreads);
+  uint32_t* all = nullptr;
+  int count = 0;
+  if (g.has_one_scale() && tiles > 1 && !g.scale_is_given) {
+    count = int(std::min<int64_t>(tiles, kMostPartials)), all = numbers(context, count);
+    launch<largest_kernel<T, source, false>>("largest", {dim3(unsigned(count)), block}, context)(
+        g, uint32_t(tiles), uint32_t(across), nullptr, nullptr, all);
+  }
+  if constexpr (transposed) {
+    if (rows.has_long_lines() || columns.has_long_lines()) {
+      uint32_t *of_rows = numbers(context, across * g.rows), *of_columns = numbers(context, down * g.cols);
+      launch<largest_kernel<T, source, true>>("largest_of_lines", {dim3(unsigned(tiles)), block}, context)(
+          g, uint32_t(tiles), uint32_t(across), of_rows, of_columns, nullptr);
+      const auto join = [&](const uint32_t* found, int64_t lines, int64_t parts) {
+        uint32_t* const largest = numbers(context, lines);
+        launch<join_largest_kernel>("join_largest", {dim3(unsigned(ceil_div(lines, 32))), block}, context)(
+            found, lines, parts, largest);
+        return largest;
+      };
+      if (rows.has_long_lines()) rows.largest = join(of_rows, g.rows, across);
+      if (columns.has_long_lines()) columns.largest = join(of_columns, g.cols, down);
+    }
+  }
+  launch<quantize_tiles_kernel<code, T, source, transposed>>("quantize_fp8", {dim3(unsigned(tiles)), block},
+                                                             context)(g, rows, columns, uint32_t(across), all,
+                                                                      count);
+}
+
+}  // namespace
+
+bool is_for_tiles(const QuantizeFp8& g) {
+  if (g.codes_t != nullptr || g.has_one_scale()) return true;
+  return (g.block_rows == 1 && g.block_cols == kPart) ||
+         ((g.block_rows == 1 || g.block_rows == kTile) && g.block_cols == kTile);
+}
+
+void quantize_tiles(const QuantizeFp8& g, Context& context) {
+  with_code(g.code, [&]<Fp8 code>() {
+    with_element<Half, BFloat16, float>(g.type, [&]<class T>() {
+      if (g.codes_t != nullptr) return launch_tiles<code, T, Source::x, true>(g, context);
+      if (g.as_it_is()) return launch_tiles<code, T, Source::x, false>(g, context);
+      g.gated ? launch_tiles<code, T, Source::gated, false>(g, context)
+              : launch_tiles<code, T, Source::activated, false>(g, context);
+    });
+  });
+}
+
+}  // namespace fastgemm::FASTGEMM_TARGET
