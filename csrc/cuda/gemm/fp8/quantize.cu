@@ -40,14 +40,14 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
   const Rectangle r = block_of(g, inside ? index : 0, across);
   const uint32_t runs = inside ? uint32_t(r.runs()) : 0;
   const auto place = [&](uint32_t at) { return at < runs ? place_of<form>(r, at) : Place{}; };
-  Run<T, form, source> run[RUNS];
+  Run<T, source> run[RUNS];
   const auto load = [&](uint32_t first) {
     // Runs whose loads are under way at the same time: as many as registers allow.
     constexpr int kMost = source == Source::gated && sizeof(T) == 4 ? 2 : 4;
     constexpr int kTogether = RUNS < kMost ? RUNS : kMost;
     FASTGEMM_UNROLL
     for (int i = 0; i < RUNS; i += kTogether)
-      load_runs<kTogether>(run + i, g, [&](int j) { return place(first + (i + j) * TEAM + member); });
+      load_runs<kTogether, form>(run + i, g, [&](int j) { return place(first + (i + j) * TEAM + member); });
   };
   uint32_t bits = 0;
   uint32_t first = 0;
@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
   if (!by.exact || bits > kModerate) {
     FASTGEMM_NO_UNROLL
     for (uint32_t at = member; at < runs; at += TEAM) {
-      load_runs<1>(run, g, [&](int) { return place(at); });
-      run[0].template store<code, false>(g, place(at), by);
+      load_runs<1, form>(run, g, [&](int) { return place(at); });
+      run[0].template store<code, false, form>(g, place(at), by);
     }
     return;
   }
@@ -74,20 +74,12 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
     FASTGEMM_UNROLL
     for (int i = 0; i < RUNS; ++i) {
       const uint32_t at = first + i * TEAM + member;
-      if (at < runs) run[i].template store<code, true>(g, place(at), by);
+      if (at < runs) run[i].template store<code, true, form>(g, place(at), by);
     }
     if (first == 0) break;
     first -= RUNS * TEAM;
     load(first);
   }
-}
-
-template <class T>
-bool is_in_vectors(const QuantizeFp8& g) {
-  return g.cols % kEach == 0 && g.row_stride % kPer16Bytes<T> == 0 &&
-         is_aligned(static_cast<const T*>(g.x), 16) &&
-         (g.residual == nullptr ||
-          (g.residual_row_stride % kPer16Bytes<T> == 0 && is_aligned(static_cast<const T*>(g.residual), 16)));
 }
 
 template <Fp8 code, class T, Source source>
@@ -107,7 +99,6 @@ void quantize(const QuantizeFp8& g, Context& context) {
   if (!lines)
     return runs <= 128 ? run.template operator()<Form::any, 32, 4>()
                        : run.template operator()<Form::any, kThreads, 4>();
-  if (runs <= 4) return run.template operator()<Form::lines, 4, 1>();
   if (runs <= 16) return run.template operator()<Form::lines, 4, 4>();
   if (runs <= 128) return run.template operator()<Form::lines, 32, 4>();
   // What is read again is two halves of a line, so more of it stays in registers.

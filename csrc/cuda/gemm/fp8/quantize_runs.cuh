@@ -88,6 +88,15 @@ __device__ __forceinline__ Rectangle block_of(const QuantizeFp8& g, uint32_t ind
 // How a kernel reads its blocks. `lines`: each is a part of a row, of whole runs at multiples of 16 bytes.
 enum class Form { lines, any };
 
+// Whether x has whole runs only, at multiples of 16 bytes.
+template <class T>
+bool is_in_vectors(const QuantizeFp8& g) {
+  return g.cols % kEach == 0 && g.row_stride % kPer16Bytes<T> == 0 &&
+         is_aligned(static_cast<const T*>(g.x), 16) &&
+         (g.residual == nullptr ||
+          (g.residual_row_stride % kPer16Bytes<T> == 0 && is_aligned(static_cast<const T*>(g.residual), 16)));
+}
+
 // Where a run lies; it has `count` numbers, none of them if it is outside of x.
 struct Place {
   int64_t row, column;
@@ -135,11 +144,11 @@ struct Eight {
   }
 };
 
-// Two codes, the first in the low byte. `quickly`: divisors are exact, and all quotients are finite.
+// Two codes, the first in the low byte. `quickly`: the divisor is exact, and all quotients are finite.
 template <Fp8 code, bool quickly>
-__device__ __forceinline__ uint32_t codes_of(float x, const Divisor& by_x, float y, const Divisor& by_y) {
-  if constexpr (quickly) return encode_finite_pair<code>(by_x.quotient(x), by_y.quotient(y));
-  return fp8::quantized<code>(x, by_x.scale) | fp8::quantized<code>(y, by_y.scale) << 8;
+__device__ __forceinline__ uint32_t codes_of(float x, float y, const Divisor& by) {
+  if constexpr (quickly) return encode_finite_pair<code>(by.quotient(x), by.quotient(y));
+  return fp8::quantized<code>(x, by.scale) | fp8::quantized<code>(y, by.scale) << 8;
 }
 
 using RunOfCodes = Vector<uint32_t, kEach / 4>;
@@ -151,13 +160,14 @@ __device__ __forceinline__ void store_codes(uint8_t* to, const RunOfCodes& codes
 }
 
 // A run of numbers: those of x as they lie in memory, their activations as float32.
-template <class T, Form form, Source source>
+template <class T, Source source>
 class Run {
  public:
+  template <Form form>
   __device__ __forceinline__ void load(const QuantizeFp8& g, const Place& p) {
     const T* const from = static_cast<const T*>(g.x) + p.row * g.row_stride + p.column;
-    load(x_, from, p);
-    if constexpr (source == Source::gated) load(up_, from + g.cols, p);
+    load_eight<form>(x_, from, p);
+    if constexpr (source == Source::gated) load_eight<form>(up_, from + g.cols, p);
   }
   template <Activation activation>
   __device__ __forceinline__ void activate() {
@@ -167,9 +177,11 @@ class Run {
       if constexpr (source == Source::gated) activated_[i] *= up_[i];
     }
   }
+  template <Form form>
   __device__ __forceinline__ void add_residual(const QuantizeFp8& g, const Place& p) {
     Eight<T> residual;
-    load(residual, static_cast<const T*>(g.residual) + p.row * g.residual_row_stride + p.column, p);
+    load_eight<form>(residual, static_cast<const T*>(g.residual) + p.row * g.residual_row_stride + p.column,
+                     p);
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; ++i) activated_[i] += residual[i];
   }
@@ -190,14 +202,31 @@ class Run {
       return fp8::bits_of_float(widen(T{uint16_t(max(bits & 0xffffu, bits >> 16))}));
     }
   }
+  // The largest moduli of several runs, number by number, in words as those of x.
+  static constexpr int kWords = Eight<T>::kUnits * 4, kOfAWord = kEach / kWords;
+  __device__ __forceinline__ void add_moduli(uint32_t (&largest)[kWords]) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kWords; ++i)
+      largest[i] = larger(largest[i], x_.word(i) & (kOfAWord == 1 ? 0x7fffffffu : 0x7fff7fffu));
+  }
+  static __device__ __forceinline__ uint32_t larger(uint32_t x, uint32_t y) {
+    return kOfAWord == 1 ? max(x, y) : larger_halves(x, y);
+  }
+  // One of them, as the bits of a float32.
+  static __device__ __forceinline__ uint32_t modulus_of(uint32_t word, int i) {
+    if constexpr (kOfAWord == 1)
+      return word;
+    else
+      return fp8::bits_of_float(widen(T{uint16_t(word >> (16 * i))}));
+  }
   // `quickly`: the divisor is exact, and all quotients are finite.
-  template <Fp8 code, bool quickly>
+  template <Fp8 code, bool quickly, Form form>
   __device__ __forceinline__ void store(const QuantizeFp8& g, const Place& p, const Divisor& by) {
     RunOfCodes codes{};
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; i += 2) {
       const float x = at(i), y = at(i + 1);
-      const uint32_t pair = codes_of<code, quickly>(x, by, y, by);
+      const uint32_t pair = codes_of<code, quickly>(x, y, by);
       codes[i / 4] |= pair << (i % 4 * 8);
     }
     uint8_t* const to = static_cast<uint8_t*>(g.codes) + p.row * g.cols + p.column;
@@ -211,7 +240,8 @@ class Run {
   }
 
  private:
-  __device__ __forceinline__ void load(Eight<T>& to, const T* from, const Place& p) {
+  template <Form form>
+  __device__ __forceinline__ void load_eight(Eight<T>& to, const T* from, const Place& p) {
     to.load(from, form == Form::lines || (p.count == kEach && is_aligned(from, 16)), p.count);
   }
   Eight<T> x_, up_;
@@ -219,12 +249,12 @@ class Run {
 };
 
 // Loads the runs at place(0), place(1), ... Those outside of x are 0, which activations keep.
-template <int RUNS, class T, Form form, Source source, class PlaceOf>
-__device__ __forceinline__ void load_runs(Run<T, form, source>* run, const QuantizeFp8& g, PlaceOf&& place) {
+template <int RUNS, Form form, class T, Source source, class PlaceOf>
+__device__ __forceinline__ void load_runs(Run<T, source>* run, const QuantizeFp8& g, PlaceOf&& place) {
   FASTGEMM_UNROLL
   for (int i = 0; i < RUNS; ++i) {
     const Place p = place(i);
-    p.count > 0 ? run[i].load(g, p) : run[i].clear();
+    p.count > 0 ? run[i].template load<form>(g, p) : run[i].clear();
   }
   if constexpr (source == Source::gated) {
     FASTGEMM_UNROLL
@@ -235,11 +265,13 @@ __device__ __forceinline__ void load_runs(Run<T, form, source>* run, const Quant
       for (int i = 0; i < RUNS; ++i) run[i].template activate<activation>();
     });
   }
-  if (source == Source::x || g.residual == nullptr) return;
-  FASTGEMM_UNROLL
-  for (int i = 0; i < RUNS; ++i) {
-    const Place p = place(i);
-    if (p.count > 0) run[i].add_residual(g, p);
+  if constexpr (source != Source::x) {
+    if (g.residual == nullptr) return;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < RUNS; ++i) {
+      const Place p = place(i);
+      if (p.count > 0) run[i].template add_residual<form>(g, p);
+    }
   }
 }
 

@@ -20,10 +20,11 @@ constexpr int kTile = 128, kAcross = kTile / kEach, kWarps = kThreads / 32;
 constexpr int kPart = 32, kParts = kTile / kPart;  // the shortest block of a line, and those of a tile's line
 constexpr int kMostPartials = 1024;
 
-// The codes of x or of the transposed matrix: their lines are rows of x, or columns.
+// The codes of x or of the transposed matrix: their lines are rows of x, or columns. Blocks have 1 line, 128
+// or all, and of each line 32 numbers, 128 or all, so shifts take the place of divisions.
 struct Side {
   int64_t lines, length;
-  int64_t block_lines, block_length;
+  int line_shift, part_shift;
   int64_t scale_cols;
   void* scales;
   const uint32_t* largest = nullptr;  // of each line, if lines are longer than a tile and have one scale
@@ -31,18 +32,25 @@ struct Side {
   explicit Side(const QuantizeFp8& g)
       : lines(g.rows),
         length(g.cols),
-        block_lines(g.block_rows),
-        block_length(g.block_cols),
+        line_shift(g.block_rows == 1 ? 0 : shift_of(g.block_rows, g.rows)),
+        part_shift(shift_of(g.block_cols, g.cols)),
         scale_cols(g.scale_cols()),
         scales(g.scales) {}
-  bool has_long_lines() const { return block_lines == 1 && block_length >= length && length > kTile; }
+  bool has_long_lines() const { return line_shift == 0 && part_shift == kAll && length > kTile; }
   // Whether the tile, or all of x, has one scale.
-  __device__ __forceinline__ bool is_one_block() const {
-    return block_lines > 1 || (lines == 1 && block_length >= length);
+  __host__ __device__ __forceinline__ bool is_one_block() const {
+    return line_shift > 0 || (lines == 1 && part_shift == kAll);
   }
+
+  // Which of a tile's divisors of a line belongs to its number `at`.
+  __device__ __forceinline__ bool has_short_parts() const { return part_shift == 5; }
+  __device__ __forceinline__ int part_of(int at) const { return has_short_parts() ? at / kPart : 0; }
+
+  static constexpr int kAll = 62;
+  static int shift_of(int64_t block, int64_t size) { return block >= size ? kAll : block == kPart ? 5 : 7; }
 };
 
-// What a tile has for each line and each part of it.
+// What a tile has for each part of its lines.
 template <class X>
 struct Parts {
   alignas(16) X of[kParts][kTile];
@@ -58,20 +66,24 @@ struct Tile {
   int64_t top, left;  // of the tile
   int row, column;    // of this thread's numbers inside of it
   int rows, cols;     // of these numbers, inside of x
-  Run<T, Form::any, source> run[kEach];
+  Run<T, source> run[kEach];
   uint32_t largest[kEach];
 
-  __device__ __forceinline__ Tile(const QuantizeFp8& g, uint32_t index, uint32_t across) {
+  __device__ __forceinline__ Tile(const QuantizeFp8& g, uint32_t index, uint32_t across, bool vectors) {
     const uint32_t down = index / across;
     top = int64_t(down) * kTile, left = int64_t(index - down * across) * kTile;
     row = int(threadIdx.x) / kAcross * kEach, column = int(threadIdx.x) % kAcross * kEach;
-    rows = int(min(int64_t(kEach), g.rows - top - row)),
+    rows = int(min(int64_t(kEach), g.rows - top - row));
     cols = int(min(int64_t(kEach), g.cols - left - column));
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kEach; i += kTogether)
-      load_runs<kTogether>(run + i, g, [&](int j) { return place(i + j); });
+    vectors ? load<Form::lines>(g) : load<Form::any>(g);
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; ++i) largest[i] = run[i].largest();
+  }
+  template <Form form>
+  __device__ __forceinline__ void load(const QuantizeFp8& g) {
+    FASTGEMM_UNROLL
+    for (int i = 0; i < kEach; i += kTogether)
+      load_runs<kTogether, form>(run + i, g, [&](int j) { return place(i + j); });
   }
   __device__ __forceinline__ Place place(int i) const {
     return {top + row + i, left + column, i < rows ? cols : 0};
@@ -92,13 +104,17 @@ struct Tile {
   }
   // The same of columns. A warp has 16 rows, so two warps share a part.
   __device__ __forceinline__ void find_columns(uint32_t (&warps)[kWarps][kTile], Parts<uint32_t>& found) {
+    using R = Run<T, source>;
+    uint32_t words[R::kWords] = {};
     FASTGEMM_UNROLL
-    for (int j = 0; j < kEach; ++j) {
-      uint32_t bits = 0;
+    for (int i = 0; i < kEach; ++i) run[i].add_moduli(words);
+    FASTGEMM_UNROLL
+    for (int j = 0; j < R::kWords; ++j) {
+      const uint32_t word = R::larger(words[j], __shfl_xor_sync(0xffffffffu, words[j], kAcross));
+      if (threadIdx.x % 32 >= kAcross) continue;
       FASTGEMM_UNROLL
-      for (int i = 0; i < kEach; ++i) bits = max(bits, fp8::bits_of_float(run[i].at(j)) & 0x7fffffffu);
-      bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, kAcross));
-      if (threadIdx.x % 32 < kAcross) warps[threadIdx.x / 32][column + j] = bits;
+      for (int i = 0; i < R::kOfAWord; ++i)
+        warps[threadIdx.x / 32][column + j * R::kOfAWord + i] = R::modulus_of(word, i);
     }
     __syncthreads();
     for (int i = int(threadIdx.x); i < kParts * kTile; i += kThreads) {
@@ -112,28 +128,31 @@ __device__ __forceinline__ uint32_t largest_of_line(const Parts<uint32_t>& found
   return max(max(found.of[0][line], found.of[1][line]), max(found.of[2][line], found.of[3][line]));
 }
 
-// The divisors of a tile whose first line is `line` and whose lines begin at `along`. `all`: the largest
-// modulus of a block that is the tile, or all of x. Each scale is stored by the thread that has its first
+// The divisors of a tile whose lines are those from `top` on, and begin at `left`. `all`: the largest modulus
+// of a block that is the tile, or all of x. Each scale is stored by a thread of the tile that has its first
 // number.
 template <Fp8 code>
-__device__ __forceinline__ void find_divisors(const QuantizeFp8& g, const Side& side, int64_t line,
-                                              int64_t along, uint32_t all, const Parts<uint32_t>& found,
+__device__ __forceinline__ void find_divisors(const QuantizeFp8& g, const Side& side, int64_t top,
+                                              int64_t left, uint32_t all, const Parts<uint32_t>& found,
                                               Divisors& divisors) {
-  for (int i = int(threadIdx.x); i < kParts * kTile; i += kThreads) {
-    const int64_t l = line + i % kTile, a = along + i / kTile * kPart;
+  for (int i = int(threadIdx.x); i < (side.has_short_parts() ? kParts * kTile : kTile); i += kThreads) {
+    // Neighbouring threads store neighbouring scales.
+    const int part = side.has_short_parts() ? i % kParts : 0, line = side.has_short_parts() ? i / kParts : i;
+    const int64_t l = top + line, at = left + part * kPart;
     uint32_t bits = all;
     if (side.largest != nullptr)
       bits = side.largest[min(l, side.lines - 1)];
     else if (!side.is_one_block())
-      bits = side.block_length == kPart ? found.of[i / kTile][i % kTile] : largest_of_line(found, i % kTile);
+      bits = side.has_short_parts() ? found.of[part][line] : largest_of_line(found, line);
     const float scale =
         g.scale_is_given ? packed::scale_at(g.scale, side.scales, 0) : fp8::scale_of<code>(bits, g.scale);
-    divisors.scale.of[i / kTile][i % kTile] = scale;
-    divisors.reciprocal.of[i / kTile][i % kTile] = 1.0f / scale;
-    const bool first = l % side.block_lines == 0 && a % side.block_length == 0;
-    if (first && l < side.lines && a < side.length && !g.scale_is_given)
-      fp8::store_scale(g.scale, side.scales, l / side.block_lines * side.scale_cols + a / side.block_length,
-                       scale);
+    divisors.scale.of[part][line] = scale;
+    divisors.reciprocal.of[part][line] = 1.0f / scale;
+    const int64_t begins =
+        (l & ((int64_t{1} << side.line_shift) - 1)) | (at & ((int64_t{1} << side.part_shift) - 1));
+    if (begins == 0 && l < side.lines && at < side.length && !g.scale_is_given)
+      fp8::store_scale(g.scale, side.scales,
+                       (l >> side.line_shift) * side.scale_cols + (at >> side.part_shift), scale);
   }
 }
 
@@ -159,30 +178,72 @@ struct EightDivisors {
   }
 };
 
-struct alignas(16) TransposedCodes {
-  RunOfCodes of[kTile][kAcross];  // columns, and runs of rows; a run lies at an index that spreads banks
-};
-__device__ __forceinline__ int place_of_run(int column, int run) { return run ^ (column / kEach); }
-
-template <Fp8 code, bool quickly, class T>
-__device__ __forceinline__ void round_columns(Tile<T, Source::x>& tile, const EightDivisors& by,
-                                              TransposedCodes& to) {
-  FASTGEMM_UNROLL
-  for (int j = 0; j < kEach; ++j) {
-    RunOfCodes codes{};
+// Stores the codes of a thread's rows. If not quickly, it reads x again, so that this code, which is rarely
+// run, is short.
+template <Fp8 code, class T, Source source>
+__device__ __forceinline__ void round_rows(const QuantizeFp8& g, Tile<T, source>& tile,
+                                           const EightDivisors& by, const Divisors& all, int part,
+                                           bool quickly, bool vectors) {
+  const auto store = [&]<Form form>() {
     FASTGEMM_UNROLL
-    for (int i = 0; i < kEach; i += 2)
-      codes[i / 4] |= codes_of<code, quickly>(tile.run[i].at(j), by[j], tile.run[i + 1].at(j), by[j])
-                      << (i % 4 * 8);
-    to.of[tile.column + j][place_of_run(tile.column + j, tile.row / kEach)] = codes;
+    for (int i = 0; i < kEach; ++i)
+      if (tile.place(i).count > 0) tile.run[i].template store<code, true, form>(g, tile.place(i), by[i]);
+  };
+  if (quickly)
+    return vectors ? store.template operator()<Form::lines>() : store.template operator()<Form::any>();
+  FASTGEMM_NO_UNROLL
+  for (int i = 0; i < tile.rows; ++i) {
+    Run<T, source> run;
+    const Place place = tile.place(i);
+    load_runs<1, Form::any>(&run, g, [&](int) { return place; });
+    if (place.count > 0)
+      run.template store<code, false, Form::any>(g, place, Divisor(all.scale.of[part][tile.row + i]));
   }
 }
 
-struct Rounded {
-  Divisors divisors;
-  Parts<uint32_t> found;
+struct alignas(16) TransposedCodes {
+  RunOfCodes of[kTile][kAcross];  // columns, and runs of rows; a run lies at an index that spreads banks
 };
-struct RoundedTransposed {
+__device__ __forceinline__ RunOfCodes& run_of(TransposedCodes& codes, int column, int run) {
+  return codes.of[column][run ^ (column / kEach)];
+}
+
+// The codes of a thread's columns, in shared memory. If not quickly, it reads x again.
+template <Fp8 code, class T>
+__device__ __forceinline__ void round_columns(const QuantizeFp8& g, Tile<T, Source::x>& tile,
+                                              const EightDivisors& by, const Divisors& all, int part,
+                                              bool quickly, TransposedCodes& to) {
+  if (quickly) {
+    FASTGEMM_UNROLL
+    for (int j = 0; j < kEach; ++j) {
+      RunOfCodes codes{};
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kEach; i += 2)
+        codes[i / 4] |= codes_of<code, true>(tile.run[i].at(j), tile.run[i + 1].at(j), by[j]) << (i % 4 * 8);
+      run_of(to, tile.column + j, tile.row / kEach) = codes;
+    }
+    return;
+  }
+  FASTGEMM_NO_UNROLL
+  for (int j = 0; j < tile.cols; ++j) {
+    RunOfCodes codes{};
+    FASTGEMM_NO_UNROLL
+    for (int i = tile.rows - 1; i >= 0; --i) {
+      const Place p = tile.place(i);
+      const float x = widen(static_cast<const T*>(g.x)[p.row * g.row_stride + p.column + j]);
+      codes[1] = codes[1] << 8 | codes[0] >> 24;
+      codes[0] = codes[0] << 8 | fp8::quantized<code>(x, all.scale.of[part][tile.column + j]);
+    }
+    run_of(to, tile.column + j, tile.row / kEach) = codes;
+  }
+}
+
+// What a block of threads shares while it rounds its tile.
+struct OfLines {
+  Parts<uint32_t> found;
+  Divisors divisors;
+};
+struct OfColumns {
   uint32_t warps[kWarps][kTile];
   TransposedCodes codes;
 };
@@ -191,46 +252,41 @@ struct RoundedTransposed {
 template <Fp8 code, class T, Source source, bool transposed>
 __global__ void __launch_bounds__(kThreads, source == Source::x && sizeof(T) == 2 ? 3 : 2)
     quantize_tiles_kernel(const __grid_constant__ QuantizeFp8 g, const __grid_constant__ Side of_rows,
-                          const __grid_constant__ Side of_columns, uint32_t across, const uint32_t* all,
-                          int count) {
-  FASTGEMM_SHARED Rounded rows;
-  Tile<T, source> tile(g, blockIdx.x, across);
-  const uint32_t moderate = tile.largest_of_all();
-  uint32_t bits = moderate;
+                          const __grid_constant__ Side of_columns, uint32_t across, bool vectors,
+                          const uint32_t* all, int count) {
+  FASTGEMM_SHARED OfLines lines;
+  Tile<T, source> tile(g, blockIdx.x, across, vectors);
+  const uint32_t own = tile.largest_of_all();
+  uint32_t bits = own;
   if (all != nullptr) {
     bits = 0;
     for (int i = int(threadIdx.x); i < count; i += kThreads) bits = max(bits, all[i]);
   }
   if (of_rows.is_one_block() || of_columns.is_one_block()) bits = largest_of_team<kThreads>(bits);
-  tile.find_rows(rows.found);
+  tile.find_rows(lines.found);
   __syncthreads();
-  find_divisors<code>(g, of_rows, tile.top, tile.left, bits, rows.found, rows.divisors);
+  find_divisors<code>(g, of_rows, tile.top, tile.left, bits, lines.found, lines.divisors);
   __syncthreads();
-  const EightDivisors by(rows.divisors, tile.column / kPart, tile.row);
-  const auto store = [&]<bool quickly>() {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kEach; ++i)
-      if (tile.place(i).count > 0) tile.run[i].template store<code, quickly>(g, tile.place(i), by[i]);
-  };
-  by.exact() && moderate <= kModerate ? store.template operator()<true>()
-                                      : store.template operator()<false>();
+  {
+    const int part = of_rows.part_of(tile.column);
+    const EightDivisors by(lines.divisors, part, tile.row);
+    round_rows<code>(g, tile, by, lines.divisors, part, by.exact() && own <= kModerate, vectors);
+  }
   if constexpr (transposed) {
-    FASTGEMM_SHARED RoundedTransposed columns;
-    tile.find_columns(columns.warps, rows.found);
+    FASTGEMM_SHARED OfColumns columns;
+    tile.find_columns(columns.warps, lines.found);
     __syncthreads();
-    find_divisors<code>(g, of_columns, tile.left, tile.top, bits, rows.found, rows.divisors);
+    find_divisors<code>(g, of_columns, tile.left, tile.top, bits, lines.found, lines.divisors);
     __syncthreads();
-    const EightDivisors by_columns(rows.divisors, tile.row / kPart, tile.column);
-    by_columns.exact() && moderate <= kModerate ? round_columns<code, true>(tile, by_columns, columns.codes)
-                                                : round_columns<code, false>(tile, by_columns, columns.codes);
+    const int part = of_columns.part_of(tile.row);
+    const EightDivisors by(lines.divisors, part, tile.column);
+    round_columns<code>(g, tile, by, lines.divisors, part, by.exact() && own <= kModerate, columns.codes);
     __syncthreads();
     for (int i = int(threadIdx.x); i < kTile * kAcross; i += kThreads) {
-      const int column = i / kAcross, run = i % kAcross;
-      const int64_t c = tile.left + column, r = tile.top + run * kEach;
-      if (c < g.cols && r < g.rows)
-        store_codes(static_cast<uint8_t*>(g.codes_t) + c * g.rows + r,
-                    columns.codes.of[column][place_of_run(column, run)],
-                    int(min(int64_t(kEach), g.rows - r)));
+      const int64_t column = tile.left + i / kAcross, row = tile.top + i % kAcross * kEach;
+      if (column < g.cols && row < g.rows)
+        store_codes(static_cast<uint8_t*>(g.codes_t) + column * g.rows + row,
+                    run_of(columns.codes, i / kAcross, i % kAcross), int(min(int64_t(kEach), g.rows - row)));
     }
   }
 }
@@ -239,26 +295,24 @@ __global__ void __launch_bounds__(kThreads, source == Source::x && sizeof(T) == 
 // number for each line and tile, lines first.
 template <class T, Source source, bool by_lines>
 __global__ void __launch_bounds__(kThreads)
-    largest_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t tiles, uint32_t across, uint32_t* rows,
-                   uint32_t* columns, uint32_t* all) {
+    largest_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t tiles, uint32_t across, bool vectors,
+                   uint32_t* rows, uint32_t* columns, uint32_t* all) {
   uint32_t bits = 0;
   for (uint32_t index = blockIdx.x; index < tiles; index += gridDim.x) {
-    Tile<T, source> tile(g, index, across);
+    Tile<T, source> tile(g, index, across, vectors);
     bits = max(bits, tile.largest_of_all());
     if constexpr (by_lines) {
       FASTGEMM_SHARED Parts<uint32_t> of_rows, of_columns;
       FASTGEMM_SHARED uint32_t warps[kWarps][kTile];
-      __syncthreads();
       tile.find_rows(of_rows);
       tile.find_columns(warps, of_columns);
       __syncthreads();
       const int line = int(threadIdx.x) % kTile;
-      if (threadIdx.x < kTile) {
-        if (tile.top + line < g.rows)
-          rows[index % across * g.rows + tile.top + line] = largest_of_line(of_rows, line);
-      } else if (tile.left + line < g.cols) {
+      if (threadIdx.x < kTile && tile.top + line < g.rows)
+        rows[index % across * g.rows + tile.top + line] = largest_of_line(of_rows, line);
+      if (threadIdx.x >= kTile && tile.left + line < g.cols)
         columns[index / across * g.cols + tile.left + line] = largest_of_line(of_columns, line);
-      }
+      __syncthreads();
     }
   }
   if constexpr (!by_lines) {
@@ -296,18 +350,19 @@ void launch_tiles(const QuantizeFp8& g, Context& context) {
         std::to_string(tiles));
   Side rows(g), columns(g.transposed(nullptr));
   const dim3 block(kThreads);
+  const bool vectors = is_in_vectors<T>(g);
   uint32_t* all = nullptr;
   int count = 0;
   if (g.has_one_scale() && tiles > 1 && !g.scale_is_given) {
     count = int(std::min<int64_t>(tiles, kMostPartials)), all = numbers(context, count);
     launch<largest_kernel<T, source, false>>("largest", {dim3(unsigned(count)), block}, context)(
-        g, uint32_t(tiles), uint32_t(across), nullptr, nullptr, all);
+        g, uint32_t(tiles), uint32_t(across), vectors, nullptr, nullptr, all);
   }
   if constexpr (transposed) {
     if (rows.has_long_lines() || columns.has_long_lines()) {
       uint32_t *of_rows = numbers(context, across * g.rows), *of_columns = numbers(context, down * g.cols);
       launch<largest_kernel<T, source, true>>("largest_of_lines", {dim3(unsigned(tiles)), block}, context)(
-          g, uint32_t(tiles), uint32_t(across), of_rows, of_columns, nullptr);
+          g, uint32_t(tiles), uint32_t(across), vectors, of_rows, of_columns, nullptr);
       const auto join = [&](const uint32_t* found, int64_t lines, int64_t parts) {
         uint32_t* const largest = numbers(context, lines);
         launch<join_largest_kernel>("join_largest", {dim3(unsigned(ceil_div(lines, 32))), block}, context)(
@@ -318,17 +373,20 @@ void launch_tiles(const QuantizeFp8& g, Context& context) {
       if (columns.has_long_lines()) columns.largest = join(of_columns, g.cols, down);
     }
   }
-  launch<quantize_tiles_kernel<code, T, source, transposed>>("quantize_fp8", {dim3(unsigned(tiles)), block},
-                                                             context)(g, rows, columns, uint32_t(across), all,
-                                                                      count);
+  launch<quantize_tiles_kernel<code, T, source, transposed>>(
+      "quantize_fp8", {dim3(unsigned(tiles)), block}, context)(g, rows, columns, uint32_t(across), vectors,
+                                                               all, count);
 }
 
 }  // namespace
 
 bool is_for_tiles(const QuantizeFp8& g) {
-  if (g.codes_t != nullptr || g.has_one_scale()) return true;
-  return (g.block_rows == 1 && g.block_cols == kPart) ||
-         ((g.block_rows == 1 || g.block_rows == kTile) && g.block_cols == kTile);
+  if (g.codes_t != nullptr || g.has_one_scale() || (g.block_rows == kTile && g.block_cols == kTile))
+    return true;
+  // Otherwise teams are faster for few rows, whose tiles would leave most threads without work, and with an
+  // activation, which needs more registers.
+  return g.as_it_is() && g.rows >= kTile && g.block_rows == 1 &&
+         (g.block_cols == kPart || g.block_cols == kTile);
 }
 
 void quantize_tiles(const QuantizeFp8& g, Context& context) {
