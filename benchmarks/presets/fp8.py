@@ -4,7 +4,8 @@
 the same numbers, rounded to bfloat16. NN, TN and TT are fastgemm's layouts of
 the product that "fastgemm" and torch compute as NT. Errors are norms over some rows, relative to the float64
 product of the quantized operands; results are bfloat16, or float32 where the group is "errors". "quantize" rounds
-a bfloat16 matrix, and is compared with "copy", a copy that moves as many bytes. "swiglu" is a layer of bfloat16
+a bfloat16 matrix, and is compared with "copy", a copy that moves as many bytes. "twice" also rounds the transposed
+matrix; "separate" are two calls. "swiglu" is a layer of bfloat16
 weights whose result has 8 bits: "fastgemm" is one call, and "separate" is the product, then torch's silu and
 multiplication, then ``quantize_fp8``.
 """
@@ -30,7 +31,7 @@ TENSOR, ROW, BLOCKS, FINE, MX = (
     ("1x32", "1x32"),
 )
 PRODUCT, LAYOUTS, ERRORS, QUANTIZE = "product", "layouts", "errors", "quantize"
-SWIGLU = "swiglu"
+SWIGLU, TWICE = "swiglu", "twice"
 LAYERS = (8192, 8192), (4096, 14336), (28672, 4096)  # (N, K)
 CHECKED = 64  # rows whose error is computed
 ALLOWED = {"bfloat16": 2e-3, "float32": 1.5e-4}  # the first is the rounding of the result
@@ -51,7 +52,7 @@ PROBLEMS = {  # what, recipes, (M, N, K)
             for r in (TENSOR, ROW, BLOCKS)
         ),
         *((ERRORS, r, (256, 384, k)) for r in (TENSOR, ROW, BLOCKS, FINE, MX) for k in (1024, 8192, 65536)),
-        *((QUANTIZE, (r, r), (8192, 1, 8192)) for r in RECIPES),
+        *((how, (r, r), (8192, 1, 8192)) for how in (QUANTIZE, TWICE) for r in RECIPES),
         *((SWIGLU, (r, r), (m, 14336, 4096)) for r in ("row", "1x128") for m in (64, 512, 4096)),
     ],
     "cpu": [
@@ -108,14 +109,20 @@ def in_columns(codes: Tensor) -> Tensor:
     return codes.view(torch.uint8).mT.contiguous().view(codes.dtype).mT
 
 
-def quantizing(recipe: str, m: int, k: int, device: str) -> Contest:
+def quantizing(how: str, recipe: str, m: int, k: int, device: str) -> Contest:
     x = torch.randn(m, k, device=device, dtype=torch.bfloat16)
-    moved = x.flatten()[: x.numel() * 3 // 4]  # copying these moves as many bytes as quantizing x does
+    # Copying these moves as many bytes as quantizing x does.
+    moved = x.flatten()[: x.numel() * 3 // 4] if how == QUANTIZE else x
     calls = {
         "copy": lambda: moved.clone(),
-        "fastgemm": lambda: fastgemm.quantize_fp8(x, recipe)[0],
+        "fastgemm": lambda: fastgemm.quantize_fp8(x, recipe, transposed=how == TWICE)[0],
     }
-    about = {"group": f"{QUANTIZE}, {recipe}", "label": f"{m} x {k}"}
+    if how == TWICE:
+        calls["separate"] = lambda: (
+            fastgemm.quantize_fp8(x, recipe),
+            fastgemm.quantize_fp8(x.mT, recipe)[0],
+        )[1]
+    about = {"group": f"{how}, {recipe}", "label": f"{m} x {k}"}
     return Contest(calls, (m, k), "bfloat16", baseline="copy", operations=0, about=about)
 
 
@@ -147,8 +154,8 @@ def activating(recipe: str, m: int, n: int, k: int, device: str) -> Contest:
 
 def contest(device: str, what: str, recipes: tuple[str, str], shape: tuple[int, int, int]) -> Contest:
     m, n, k = shape
-    if what == QUANTIZE:
-        return quantizing(recipes[0], m, k, device)
+    if what in (QUANTIZE, TWICE):
+        return quantizing(what, recipes[0], m, k, device)
     if what == SWIGLU:
         return activating(recipes[0], m, n, k, device)
     (a, scale_a), (w, scale_w) = operand(m, k, recipes[0], device), operand(n, k, recipes[1], device)

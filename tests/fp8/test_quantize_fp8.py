@@ -99,7 +99,17 @@ def assert_both_sides(x, recipe, code, got):
 @pytest.mark.parametrize("recipe", NAMES)
 @pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
 def test_the_transposed_matrix(recipe, dtype, device):
-    for m, k in [(1, 1), (3, 40), (1, 300), (300, 1), (20, 200), (200, 20), (150, 300), (257, 128), (1000, 520)]:
+    for m, k in [
+        (1, 1),
+        (3, 40),
+        (1, 300),
+        (300, 1),
+        (20, 200),
+        (200, 20),
+        (150, 300),
+        (257, 128),
+        (1000, 520),
+    ]:
         x = (torch.randn(m, k + 1) * torch.randn(m, 1).exp() * torch.randn(k + 1).exp()).to(dtype)
         x[: m // 3, : k // 2] = 0
         x[m // 2, k // 2] = torch.inf if k % 7 == 0 else 1e-39

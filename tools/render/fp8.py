@@ -7,7 +7,7 @@ from fastgemm.bench.formatting import ratio
 from .products import microseconds
 from .spec import PLACE, Block, Column, Line, Rows, Table, beside, look_up
 
-ERRORS, QUANTIZE, SWIGLU = "errors", "quantize", "swiglu"
+ERRORS, QUANTIZE, TWICE, SWIGLU = "errors", "quantize", "twice", "swiglu"
 WAYS = ("NN", "TN", "TT")
 
 
@@ -54,17 +54,19 @@ NORMS = Table(
     words=1,
     title="Errors of float32 results:",
 )
-QUANTIZED = Table(
-    [
-        RECIPE,
-        SHAPE,
-        Column("copy of as many bytes", ("copy", "seconds", "median"), microseconds),
-        Column("`quantize_fp8`", ("fastgemm", "seconds", "median"), microseconds),
-        Column("of the copy", ("fastgemm", "speedup", "median"), ratio),
-    ],
-    _lines(QUANTIZE),
+QUANTIZED = [
+    RECIPE,
+    SHAPE,
+    Column("copy of as many bytes", ("copy", "seconds", "median"), microseconds),
+    Column("`quantize_fp8`", ("fastgemm", "seconds", "median"), microseconds),
+    Column("of the copy", ("fastgemm", "speedup", "median"), ratio),
+]
+ONCE = Table(QUANTIZED, _lines(QUANTIZE), words=2, title="Quantizing a bfloat16 matrix:")
+BOTH = Table(
+    [*QUANTIZED, Column("two calls", ("separate", "seconds", "median"), microseconds)],
+    _lines(TWICE),
     words=2,
-    title="Quantizing a bfloat16 matrix:",
+    title="The matrix and its transpose, `transposed=True`:",
 )
 CODES = Table(
     [
@@ -85,6 +87,6 @@ ON_CPU = Table(
     words=2,
 )
 BLOCKS = {
-    "fp8": Block("fp8", PRODUCTS, LAYOUTS, NORMS, QUANTIZED, CODES, PLACE, device="cuda"),
+    "fp8": Block("fp8", PRODUCTS, LAYOUTS, NORMS, ONCE, BOTH, CODES, PLACE, device="cuda"),
     "fp8_cpu": Block("fp8", ON_CPU, PLACE, device="cpu"),
 }
