@@ -20,7 +20,7 @@ struct Product {
   int out;         // c itself for an in-place op
   int offs, bias;  // of a grouped product; bias also of scaled codes
   // Of a product of scaled codes; _scaled_mm has no recipes, and _scaled_mm_v2 no scale_result.
-  int scale_a, scale_b, recipe_a, recipe_b, swizzle_a, swizzle_b, scale_result, contraction, fast;
+  int scale_a, scale_b, recipe_a, recipe_b, swizzle_a, swizzle_b, scale_result, contraction;
   bool is_grouped() const { return offs >= 0; }
   bool is_scaled() const { return scale_a >= 0; }
 };

@@ -98,7 +98,7 @@ Product::Product(const c10::FunctionSchema& schema)
   scale_a = at("scale_a"), scale_b = at("scale_b"), scale_result = at("scale_result");
   recipe_a = at("recipe_a"), recipe_b = at("recipe_b"), swizzle_a = at("swizzle_a"),
   swizzle_b = at("swizzle_b");
-  contraction = at("contraction_dim"), fast = at("use_fast_accum");
+  contraction = at("contraction_dim");
 }
 
 std::optional<Precision> precision_for(const at::Tensor& a, const PatchFrame& frame) {

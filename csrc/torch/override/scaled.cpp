@@ -138,12 +138,10 @@ at::Tensor compute_scaled(const Product& op, Arguments arguments, const PatchFra
   if (bias) call.bias = read(*bias);
   call.choice = {frame.level, frame.kernel};
   call.out_dtype = int32_t(result_type(op, arguments));
-  if (!frame.extends || !refusal(op, arguments, scales)) {
-    if (a.is_cuda() && arguments[size_t(op.fast)].toBool())
-      throw CannotRun("sums of the tensor core alone (use_fast_accum)");
-    if (frame.level == 0 && frame.kernel.empty() && !torch_ops::scaled_is_faster(call))
-      throw CannotRun("torch's kernel is faster for these scales and sizes");
-  }
+  // Sums are promoted, whatever use_fast_accum says: few rows take less time than torch's in both modes.
+  const bool chosen = frame.level != 0 || !frame.kernel.empty();
+  if (!chosen && !(frame.extends && refusal(op, arguments, scales)) && !torch_ops::scaled_is_faster(call))
+    throw CannotRun("torch's kernel is faster for these scales and sizes");
   at::Tensor result = take(with_memory_errors([&] { return torch_ops::multiply_scaled(call); }));
   if (op.out < 0) return result;
   return tensor_at(arguments, op.out).copy_(result);

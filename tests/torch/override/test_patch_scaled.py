@@ -191,16 +191,13 @@ def test_a_compiled_program():
     assert_near(got, expected(a, w, *scales))
 
 
-def test_fast_sums_are_torchs(device):
-    """On a CPU ``use_fast_accum`` means nothing."""
+def test_sums_are_promoted_in_both_modes():
     m, n, k = SHAPE
     a, w, scales = codes(m, k), codes(n, k), (drawn("tensor", m, k), drawn("tensor", n, k))
     with fastgemm.patch(level=LEVEL) as routed:
-        by_v1(a, w, *scales, use_fast_accum=True)
-    assert routed.total == (device == "cpu")
-    if device == "cuda":
-        reason = "fastgemm: sums of the tensor core alone (use_fast_accum)"
-        assert routed.passed_on == {("_scaled_mm", reason): 1}
+        fast = by_v1(a, w, *scales, use_fast_accum=True)
+        assert torch.equal(fast, by_v1(a, w, *scales))
+    assert routed.ops == {"_scaled_mm": 2}
 
 
 def test_passed_on_whatever_the_patch():
