@@ -37,6 +37,9 @@ struct PatchFrame {
   bool extends = false;                     // also products that torch has no kernel for
   std::shared_ptr<Counts> counts;           // null: nothing is counted
   std::shared_ptr<const PatchFrame> outer;  // the patch around it: gets calls that this one does not take
+
+  // Whether it leaves to torch what torch computes faster.
+  bool is_free() const { return level == 0 && kernel.empty(); }
 };
 
 // The name of the capsules that hold a std::shared_ptr<const PatchFrame>, and of the slot of torch's

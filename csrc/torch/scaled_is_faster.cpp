@@ -32,17 +32,22 @@ int capability_of(const View& on) {
   return capability;
 }
 
-bool scaled_is_faster(const ScaledCall& call) {
-  const View& a = call.a.view;
+bool scaled_may_be_faster(int64_t rows, int capability) {
   // Without AMX torch widens both operands to float32 and multiplies these. That takes 6 times as long for
   // 1024 rows, and 160 times as long for one row (Zen 5, K and N of 2048 and 4096). With AMX nothing was
   // measured.
-  if (a.device_type == aoti_torch_device_type_cpu()) return !detected_cpu_features().amx_int8;
-  if (capability_of(a) != 90) return false;
-  return std::ranges::any_of(kFasterOnHopper, [&](const Faster& f) {
-    return f.blocks_a == call.blocks_a && f.blocks_b == call.blocks_b && a.size(2) <= f.most_rows &&
-           call.b.view.size(1) >= f.least_n && a.size(1) >= f.least_k;
-  });
+  if (capability == 0) return !detected_cpu_features().amx_int8;
+  return capability == 90 &&
+         std::ranges::any_of(kFasterOnHopper, [&](const Faster& f) { return rows <= f.most_rows; });
+}
+
+bool scaled_is_faster(int64_t m, int64_t n, int64_t k, const Blocks& blocks_a, const Blocks& blocks_b,
+                      int capability) {
+  if (capability == 0) return scaled_may_be_faster(m, capability);
+  return capability == 90 && std::ranges::any_of(kFasterOnHopper, [&](const Faster& f) {
+           return f.blocks_a == blocks_a && f.blocks_b == blocks_b && m <= f.most_rows && n >= f.least_n &&
+                  k >= f.least_k;
+         });
 }
 
 }  // namespace fastgemm::torch_ops

@@ -20,7 +20,10 @@ AtenTensorHandle multiply_scaled(const ScaledCall&);
 // The compute capability of the GPU that holds a tensor, 90 for 9.0; 0 on a CPU.
 int capability_of(const View&);
 
-// Whether fastgemm is the faster one for operands and float32 scales that torch's own kernel takes.
-bool scaled_is_faster(const ScaledCall&);
+// Whether fastgemm is the faster one for operands and float32 scales that torch's own kernel takes, on a GPU
+// of this capability or, if it is 0, on a CPU. The first function knows the rows of a only; false is final.
+bool scaled_may_be_faster(int64_t rows, int capability);
+bool scaled_is_faster(int64_t m, int64_t n, int64_t k, const Blocks& blocks_a, const Blocks& blocks_b,
+                      int capability);
 
 }  // namespace fastgemm::torch_ops

@@ -41,21 +41,23 @@ std::optional<std::string> refusal(const Product& op, Arguments arguments) {
 
 }  // namespace
 
-std::optional<std::string> why_groups_passed_on(const Product& op, Arguments arguments, bool extends) {
+std::optional<std::string> why_groups_passed_on(const Product& op, Arguments arguments,
+                                                const PatchFrame& frame) {
   for (const int i : {op.a, op.b}) {
     const at::Tensor& t = tensor_at(arguments, i);
-    if (auto why = why_not(t, extends)) return why;
+    if (auto why = why_not(t, frame.extends)) return why;
     if (t.dim() != 2 && t.dim() != 3) return "a tensor of " + std::to_string(t.dim()) + " dimensions";
   }
-  return extends ? std::nullopt : refusal(op, arguments);
+  if (auto why = refusal(op, arguments)) return frame.extends ? std::nullopt : why;
+  if (frame.is_free() &&
+      torch_is_faster(read(tensor_at(arguments, op.a)).view, read(tensor_at(arguments, op.b)).view))
+    return "torch's kernel is faster for groups of many rows";
+  return std::nullopt;
 }
 
 at::Tensor compute_groups(const Product& op, Arguments arguments, const PatchFrame& frame) {
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
   torch_ops::GroupedCall call{.a = read(a), .b = read(b)};
-  const bool is_free = frame.level == 0 && frame.kernel.empty() && !refusal(op, arguments);
-  if (is_free && torch_is_faster(call.a.view, call.b.view))
-    throw CannotRun("torch's kernel is faster for groups of many rows");
   const auto offs = arguments[size_t(op.offs)].toOptional<at::Tensor>(),
              bias = arguments[size_t(op.bias)].toOptional<at::Tensor>();
   if (offs) call.offs = read(*offs);

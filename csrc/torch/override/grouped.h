@@ -10,7 +10,7 @@
 
 namespace fastgemm::override {
 
-std::optional<std::string> why_groups_passed_on(const Product&, Arguments, bool extends);
+std::optional<std::string> why_groups_passed_on(const Product&, Arguments, const PatchFrame&);
 
 // Throws as torch_ops::multiply() does.
 at::Tensor compute_groups(const Product&, Arguments, const PatchFrame&);

@@ -42,7 +42,7 @@ class Override final : public c10::OperatorKernel {
     for (; frames.get(); frames.next()) {
       const PatchFrame& frame = *frames.get();
       std::string reason;
-      if (const std::optional<std::string> why = why_passed_on(product_, arguments, frame.extends))
+      if (const std::optional<std::string> why = why_passed_on(product_, arguments, frame))
         reason = *why;
       else if (std::optional<at::Tensor> result = compute(product_, arguments, frame, reason)) {
         count(frame, Counts::What::routed, torch_ops::take_last_gemm_kernel());

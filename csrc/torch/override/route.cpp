@@ -107,13 +107,13 @@ std::optional<Precision> precision_for(const at::Tensor& a, const PatchFrame& fr
   return std::nullopt;
 }
 
-std::optional<std::string> why_passed_on(const Product& op, Arguments arguments, bool extends) {
-  if (op.is_grouped() && op.is_scaled()) return why_scaled_groups_passed_on(op, arguments, extends);
-  if (op.is_grouped()) return why_groups_passed_on(op, arguments, extends);
-  if (op.is_scaled()) return why_scaled_passed_on(op, arguments, extends);
+std::optional<std::string> why_passed_on(const Product& op, Arguments arguments, const PatchFrame& frame) {
+  if (op.is_grouped() && op.is_scaled()) return why_scaled_groups_passed_on(op, arguments, frame.extends);
+  if (op.is_grouped()) return why_groups_passed_on(op, arguments, frame);
+  if (op.is_scaled()) return why_scaled_passed_on(op, arguments, frame);
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
   for (const at::Tensor* t : {&a, &b}) {
-    if (auto why = why_not(*t, extends)) return why;
+    if (auto why = why_not(*t, frame.extends)) return why;
     if (t->dim() != op.rank) return "a tensor of " + std::to_string(t->dim()) + " dimensions";
   }
   for (const int i : {op.c, op.out})

@@ -11,9 +11,9 @@
 
 namespace fastgemm::override {
 
-// Why no patch takes this call; none if one may. `extends`: it also takes products that torch has no kernel
-// for. The arguments stay on the stack.
-std::optional<std::string> why_passed_on(const Product&, at::ArrayRef<c10::IValue> arguments, bool extends);
+// Why the patch of the frame does not take this call; none if it may. The arguments stay on the stack.
+std::optional<std::string> why_passed_on(const Product&, at::ArrayRef<c10::IValue> arguments,
+                                         const PatchFrame&);
 
 // Computes the result by the level or kernel of the frame, into `out` if the op has one. If that level or
 // kernel cannot compute it, returns none and sets `reason`.

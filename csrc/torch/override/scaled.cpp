@@ -13,6 +13,7 @@
 namespace fastgemm::override {
 namespace {
 
+constexpr char kTorchIsFaster[] = "torch's kernel is faster for these scales and sizes";
 constexpr int64_t kSixteen = 16;  // of the codes that torch's kernels take, in sizes and in memory
 
 std::optional<at::Tensor> optional_tensor_at(Arguments arguments, int i) {
@@ -91,9 +92,9 @@ bool takes_rows_on_cpu() {
 }
 
 // The reason why torch itself refuses operands that fastgemm takes.
-std::optional<std::string> refusal(const Product& op, Arguments arguments, const BothScales& scales) {
+std::optional<std::string> refusal(const Product& op, Arguments arguments, const BothScales& scales,
+                                   int capability) {
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
-  const int capability = torch_ops::capability_of(read(a).view);
   if (a.is_cuda())
     if (auto why = refusal_of_codes(a, b, capability)) return why;
   const bool of_rows = scales.a.recipe == Recipe::row;
@@ -108,9 +109,21 @@ std::optional<std::string> refusal(const Product& op, Arguments arguments, const
   return std::nullopt;
 }
 
+torch_ops::Blocks blocks_of_b(const BothScales& scales) {
+  const torch_ops::Blocks along_k = scales.b.blocks();
+  return {along_k.cols, along_k.rows};
+}
+
+bool is_faster(const Product& op, Arguments arguments, const BothScales& scales, int capability) {
+  const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
+  return torch_ops::scaled_is_faster(a.size(0), b.size(1), a.size(1), scales.a.blocks(), blocks_of_b(scales),
+                                     capability);
+}
+
 }  // namespace
 
-std::optional<std::string> why_scaled_passed_on(const Product& op, Arguments arguments, bool extends) {
+std::optional<std::string> why_scaled_passed_on(const Product& op, Arguments arguments,
+                                                const PatchFrame& frame) {
   for (const int i : {op.a, op.b})
     if (auto why = why_not_codes(tensor_at(arguments, i))) return why;
   if (tensor_at(arguments, op.a).size(1) != tensor_at(arguments, op.b).size(0)) return "other inner sizes";
@@ -120,10 +133,16 @@ std::optional<std::string> why_scaled_passed_on(const Product& op, Arguments arg
     return "contraction_dim";
   if (auto why = why_not_result(op, arguments)) return why;
   const at::Tensor& a = tensor_at(arguments, op.a);
-  if (a.is_cuda() && torch_ops::capability_of(read(a).view) == 0) return "a build without CUDA";
+  const int capability = torch_ops::capability_of(read(a).view);
+  if (a.is_cuda() && capability == 0) return "a build without CUDA";
+  // Before scales are read, so that a call that torch computes costs little.
+  if (frame.is_free() && !frame.extends && !torch_ops::scaled_may_be_faster(a.size(0), capability))
+    return kTorchIsFaster;
   const std::optional<BothScales> scales = scales_at(op, arguments);
   if (!scales) return "scales of another form";
-  return extends ? std::nullopt : refusal(op, arguments, *scales);
+  if (auto why = refusal(op, arguments, *scales, capability)) return frame.extends ? std::nullopt : why;
+  if (frame.is_free() && !is_faster(op, arguments, *scales, capability)) return kTorchIsFaster;
+  return std::nullopt;
 }
 
 at::Tensor compute_scaled(const Product& op, Arguments arguments, const PatchFrame& frame) {
@@ -132,16 +151,12 @@ at::Tensor compute_scaled(const Product& op, Arguments arguments, const PatchFra
   const at::Tensor scale_b = scales.b.grid.t();
   torch_ops::ScaledCall call{.a = read(a), .b = read(tensor_at(arguments, op.b))};
   call.scale_a = read(scales.a.grid), call.scale_b = read(scale_b);
-  call.blocks_a = scales.a.blocks(), call.blocks_b = scales.b.blocks();
-  std::swap(call.blocks_b.rows, call.blocks_b.cols);
+  call.blocks_a = scales.a.blocks(), call.blocks_b = blocks_of_b(scales);
   const auto bias = optional_tensor_at(arguments, op.bias);
   if (bias) call.bias = read(*bias);
   call.choice = {frame.level, frame.kernel};
   call.out_dtype = int32_t(result_type(op, arguments));
   // Sums are promoted, whatever use_fast_accum says: few rows take less time than torch's in both modes.
-  const bool chosen = frame.level != 0 || !frame.kernel.empty();
-  if (!chosen && !(frame.extends && refusal(op, arguments, scales)) && !torch_ops::scaled_is_faster(call))
-    throw CannotRun("torch's kernel is faster for these scales and sizes");
   at::Tensor result = take(with_memory_errors([&] { return torch_ops::multiply_scaled(call); }));
   if (op.out < 0) return result;
   return tensor_at(arguments, op.out).copy_(result);

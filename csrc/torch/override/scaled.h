@@ -11,7 +11,7 @@
 
 namespace fastgemm::override {
 
-std::optional<std::string> why_scaled_passed_on(const Product&, Arguments, bool extends);
+std::optional<std::string> why_scaled_passed_on(const Product&, Arguments, const PatchFrame&);
 
 // Into `out`, if the op has one. Throws as torch_ops::multiply() does.
 at::Tensor compute_scaled(const Product&, Arguments, const PatchFrame&);
