@@ -19,7 +19,7 @@ import copy
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import fastgemm
@@ -52,7 +52,7 @@ class Product(torch.autograd.Function):
         return fastgemm.scaled_mm(a, b.mT, scale_a, scale_b.mT, out_dtype=x.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         a_t, scale_a_t, b_t, scale_b_t = ctx.saved_tensors
         g, scale_g, g_t, scale_g_t = fastgemm.quantize_fp8(grad, ctx.recipe, transposed=True)
         of_x = fastgemm.scaled_mm(g, b_t.mT, scale_g, scale_b_t.mT, out_dtype=grad.dtype)
@@ -94,9 +94,9 @@ def step(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
 def measured(sizes: Sizes, recipes: tuple[str, ...], tokens: Tensor, budget: float) -> list[dict[str, Any]]:
     device = tokens.device.type
     with torch.device(device):
-        plain = build("llama", sizes).model.bfloat16()
+        plain = cast(nn.Module, build("llama", sizes).model).bfloat16()
     exact = step(copy.deepcopy(plain).float(), tokens)
-    models = {BASELINE: plain} | {recipe: in_fp8(plain, recipe) for recipe in recipes}
+    models: dict[str, nn.Module] = {BASELINE: plain} | {recipe: in_fp8(plain, recipe) for recipe in recipes}
     rows = []
     for name, model in models.items():
         found = step(model, tokens)

@@ -22,6 +22,8 @@ constexpr Faster kFasterOnHopper[] = {{kRow, kColumn, 64, 1024, 768},
                                       {kOf128, kOf128x128, 64, 1024, 2048},
                                       {kOne, kOne, 64, 8192, 4096},
                                       {kOne, kOne, 64, 4096, 8192}};
+static_assert(std::ranges::all_of(kFasterOnHopper,
+                                  [](const Faster& f) { return f.most_rows <= kMostScaledRows; }));
 
 }  // namespace
 
@@ -32,18 +34,12 @@ int capability_of(const View& on) {
   return capability;
 }
 
-bool scaled_may_be_faster(int64_t rows, int capability) {
+bool scaled_is_faster(int64_t m, int64_t n, int64_t k, const Blocks& blocks_a, const Blocks& blocks_b,
+                      int capability) {
   // Without AMX torch widens both operands to float32 and multiplies these. That takes 6 times as long for
   // 1024 rows, and 160 times as long for one row (Zen 5, K and N of 2048 and 4096). With AMX nothing was
   // measured.
   if (capability == 0) return !detected_cpu_features().amx_int8;
-  return capability == 90 &&
-         std::ranges::any_of(kFasterOnHopper, [&](const Faster& f) { return rows <= f.most_rows; });
-}
-
-bool scaled_is_faster(int64_t m, int64_t n, int64_t k, const Blocks& blocks_a, const Blocks& blocks_b,
-                      int capability) {
-  if (capability == 0) return scaled_may_be_faster(m, capability);
   return capability == 90 && std::ranges::any_of(kFasterOnHopper, [&](const Faster& f) {
            return f.blocks_a == blocks_a && f.blocks_b == blocks_b && m <= f.most_rows && n >= f.least_n &&
                   k >= f.least_k;

@@ -21,8 +21,8 @@ AtenTensorHandle multiply_scaled(const ScaledCall&);
 int capability_of(const View&);
 
 // Whether fastgemm is the faster one for operands and float32 scales that torch's own kernel takes, on a GPU
-// of this capability or, if it is 0, on a CPU. The first function knows the rows of a only; false is final.
-bool scaled_may_be_faster(int64_t rows, int capability);
+// of this capability or, if it is 0, on a CPU. On a GPU it is not if a has more than kMostScaledRows rows.
+inline constexpr int64_t kMostScaledRows = 128;
 bool scaled_is_faster(int64_t m, int64_t n, int64_t k, const Blocks& blocks_a, const Blocks& blocks_b,
                       int capability);
 

@@ -124,6 +124,11 @@ bool is_faster(const Product& op, Arguments arguments, const BothScales& scales,
 
 std::optional<std::string> why_scaled_passed_on(const Product& op, Arguments arguments,
                                                 const PatchFrame& frame) {
+  const at::Tensor& a = tensor_at(arguments, op.a);
+  // First, so that a call that torch computes costs little.
+  if (a.is_cuda() && a.dim() == 2 && a.size(0) > torch_ops::kMostScaledRows && frame.is_free() &&
+      !frame.extends)
+    return kTorchIsFaster;
   for (const int i : {op.a, op.b})
     if (auto why = why_not_codes(tensor_at(arguments, i))) return why;
   if (tensor_at(arguments, op.a).size(1) != tensor_at(arguments, op.b).size(0)) return "other inner sizes";
@@ -132,12 +137,8 @@ std::optional<std::string> why_scaled_passed_on(const Product& op, Arguments arg
   if (op.contraction >= 0 && !arguments[size_t(op.contraction)].toIntVector().empty())
     return "contraction_dim";
   if (auto why = why_not_result(op, arguments)) return why;
-  const at::Tensor& a = tensor_at(arguments, op.a);
   const int capability = torch_ops::capability_of(read(a).view);
   if (a.is_cuda() && capability == 0) return "a build without CUDA";
-  // Before scales are read, so that a call that torch computes costs little.
-  if (frame.is_free() && !frame.extends && !torch_ops::scaled_may_be_faster(a.size(0), capability))
-    return kTorchIsFaster;
   const std::optional<BothScales> scales = scales_at(op, arguments);
   if (!scales) return "scales of another form";
   if (auto why = refusal(op, arguments, *scales, capability)) return frame.extends ? std::nullopt : why;
