@@ -28,7 +28,7 @@ from static_tables.series import HOPELESS
 ROWS = [row for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cuda")]
 LEVELS = {row["name"]: row["level"] for row in ROWS}
 FOLDS = 5
-CALL = 0.3e-6  # seconds by which the library has to be faster in 16 bits (predict/library.cpp)
+CALL = 0.3e-6  # seconds by which the library has to be faster in 16 bits (predict/predict.cpp)
 FAR, TOO_FAR = 1.15, 1.4  # chosen / best
 
 

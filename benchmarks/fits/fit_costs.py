@@ -10,12 +10,13 @@ on Hopper, from measure_graphs.py.
 from __future__ import annotations
 
 import argparse
+import functools
 import math
+import statistics
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from fastgemm import _introspect
 from fastgemm._choice.fit import fit_limited, predict_limited, thin
@@ -28,14 +29,35 @@ ROOT = DATA.parent.parent
 TARGET = ROOT / "csrc" / "cuda" / "gemm" / "predict"
 # The GPU as its driver describes it.
 H200 = {"capability": 90, "multiprocessors": 132, "clock": 1.98e9, "bandwidth": 4.916736e12, "wgmma": True}
-PATHS = {"hopper": "h200.json", "portable": "h200_portable.json"}
 GRAPHS = "h200_graphs.json"
+PATHS = {"hopper": "h200.json", "portable": "h200_portable.json"}
+BOTH = "both"
 LIBRARY = "library"  # torch, or cuBLASLt if torch has no such product
 HALF = ("float16", "bfloat16")
 LEVELS = {row["name"]: row["level"] for row in _introspect.table() if row["device"] == "cuda"}
 SEVERAL = 5  # levels from this one on have several predicted kernels
 OTHER_SUMS = {"bf16x3", "fp16x3"}  # kernels that are chosen only for precisions of these names
 FEWEST = 30  # the fewest points to fit a kernel to
+SELDOM = 0.006  # a kernel that is the fastest at a smaller share of its points needs no prediction
+# Types that share the constants of a kernel, on both paths. Constants of their own would describe each type a
+# little better, but would not make better choices (check_choices.py).
+SHARED = {
+    "vectorized": ("float32", "int32"),
+    "tiled": ("int32",),
+    "thread_tile": ("int32",),
+    "warp_specialized": ("float64 int32", "float32 half"),
+    "cp_async": ("float64 float32 int32", "half"),
+    "small": ("float64 float32", "half", "int8", "int32"),
+    "narrow": ("float64",),
+    "direct": ("float64",),
+    "wgmma_specialized": ("float32 int8",),
+    "fp16x3": ("float32",),
+    "bf16x3": ("float32",),
+    "batched": ("float32", "int32"),
+    "bf16x6_fused": ("float32",),
+    "int8x10": ("int32",),
+    "crt": ("float64",),
+}
 KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 600, "bfloat16": 600, "int8": 240}
 
 
@@ -61,26 +83,39 @@ def points_of(path: Path) -> Iterator[tuple[str, tuple, dict[str, float]]]:
     return ((series_of(point), problem_of(point), point["seconds"]) for point in read_points(path)[1])
 
 
-def fitted(path: Path, gpu: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
-    """The constants of each kernel and type (or "half")."""
-    counts, seconds, weights = defaultdict(list), defaultdict(list), defaultdict(list)
-    measurements = [*points_of(path), *(points_of(DATA / GRAPHS) if gpu["wgmma"] else ())]
-    for _, problem, measured in measurements:
-        for kernel, time in measured.items():
-            if kernel == LIBRARY:
-                continue
-            key = kernel, type_of(problem)
-            try:
-                counts[key].append(_introspect.counts(kernel, problem, gpu))
-            except ValueError:  # a rung that is not predicted
-                continue
-            seconds[key].append(time)
-            weights[key].append(nearness(kernel, measured, rivals(kernel)))
-    return {
-        key: fit_limited(counts[key], times, weights[key])
-        for key, times in seconds.items()
-        if len(times) >= FEWEST and 1.0 in weights[key]  # it was the fastest at some point
-    }
+def observations() -> dict[tuple[str, str, str], list[tuple[list[float], float, float]]]:
+    """By path, kernel and type (or "half"): counts, seconds and weight of each measurement."""
+    found = defaultdict(list)
+    for path, file in PATHS.items():
+        gpu = {**H200, "wgmma": path == "hopper"}
+        for _, problem, measured in [
+            *points_of(DATA / file),
+            *(points_of(DATA / GRAPHS) if gpu["wgmma"] else ()),
+        ]:
+            for kernel in measured.keys() - {LIBRARY}:
+                try:
+                    counts = _introspect.counts(kernel, problem, gpu)
+                except ValueError:  # a rung that is not predicted
+                    continue
+                weight = nearness(kernel, measured, rivals(kernel))
+                found[path, kernel, type_of(problem)].append((counts, measured[kernel], weight))
+    return found
+
+
+@functools.cache
+def fitted() -> dict[tuple[str, str, str], list[float]]:
+    """The constants by kernel, path and types. All types that share constants have the same weight in the fit."""
+    measured, groups = observations(), defaultdict(list)
+    for (path, kernel, dtype), points in measured.items():
+        weights = [weight for *_, weight in points]
+        everywhere = [point for key, each in measured.items() if key[1:] == (kernel, dtype) for point in each]
+        wins = sum(weight == 1 for *_, weight in everywhere)
+        if len(points) >= FEWEST and 1.0 in weights and wins >= SELDOM * len(everywhere):
+            types = next((types for types in SHARED.get(kernel, ()) if dtype in types.split()), "")
+            even = statistics.mean(weights) * math.sqrt(len(points))
+            group = groups[(kernel, BOTH, types) if types else (kernel, path, dtype)]
+            group += [(counts, seconds, weight / even) for counts, seconds, weight in points]
+    return {key: fit_limited(*zip(*points, strict=True)) for key, points in groups.items()}
 
 
 def rivals(kernel: str) -> set[str]:
@@ -111,15 +146,12 @@ def costs_def() -> str:
         "// Written by benchmarks/fits/fit_costs.py.",
         "// FASTGEMM_COSTS(row, path, types, constants)",
     ]
-    order = {row["name"]: i for i, row in enumerate(_introspect.table()) if row["device"] == "cuda"}
-    for path, file in PATHS.items():
-        if not (DATA / file).exists():
-            continue
-        gpu = {**H200, "wgmma": path == "hopper"}
-        found = fitted(DATA / file, gpu)
-        for (kernel, dtype), costs in sorted(found.items(), key=lambda item: (order[item[0][0]], item[0][1])):
-            types = ARITHMETIC_TYPES.get(dtype, dtype)
-            lines.append(f"FASTGEMM_COSTS({kernel}, {path}, {types}, {fields(costs)})")
+    order = list(LEVELS)
+    for (kernel, path, types), costs in sorted(
+        fitted().items(), key=lambda item: (order.index(item[0][0]), item[0])
+    ):
+        names = " | ".join(ARITHMETIC_TYPES.get(dtype, dtype) for dtype in types.split())
+        lines.append(f"FASTGEMM_COSTS({kernel}, {path}, {names}, {fields(costs)})")
     return "\n".join([*lines, "#undef FASTGEMM_COSTS", ""])
 
 
@@ -156,7 +188,11 @@ def row_points() -> str:
     """How far the kernels' constants are off at each product that was measured in CUDA graphs."""
     measured = [(problem, times) for *_, problem, times in points_of(DATA / GRAPHS) if problem[0] == HALF[1]]
     names = rows_in_graphs()
-    costs = fitted(DATA / PATHS["hopper"], {**H200, "wgmma": True})
+    costs = {
+        kernel: each
+        for (kernel, path, types), each in fitted().items()
+        if path != "portable" and "half" in types
+    }
     lines = [
         "// Measured products of kernels for 16-bit types.",
         f"// Written by benchmarks/fits/fit_costs.py from {GRAPHS}.",
@@ -165,7 +201,7 @@ def row_points() -> str:
     ]
     for problem, times in measured:
         _, _, batch, m, n, k, a, b = problem
-        costs_of = [(name, _introspect.counts(name, problem, H200), costs[name, "half"]) for name in names]
+        costs_of = [(name, _introspect.counts(name, problem, H200), costs[name]) for name in names]
         octaves = [round(100 * math.log2(times[name] / predict_limited(*each))) for name, *each in costs_of]
         lines.append(
             f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {{{', '.join(map(str, octaves))}}}}},"

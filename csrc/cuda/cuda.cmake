@@ -2,10 +2,9 @@
 # loads on a machine without either. The tables are compiled in every build; without CUDA their rows say that
 # they are unavailable.
 set(FASTGEMM_CUDA_TABLES csrc/cuda/architectures.cpp csrc/cuda/available.cpp csrc/cuda/add/table.cpp
-                         csrc/cuda/gemm/table.cpp csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/fma.cpp
-                         csrc/cuda/gemm/predict/library.cpp csrc/cuda/gemm/predict/measured.cpp
-                         csrc/cuda/gemm/predict/predict.cpp csrc/cuda/gemm/predict/rates.cpp
-                         csrc/cuda/gemm/predict/tensor.cpp csrc/cuda/gemm/predict/tiles.cpp)
+                         csrc/cuda/gemm/table.cpp csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/counters.cpp
+                         csrc/cuda/gemm/predict/measured.cpp csrc/cuda/gemm/predict/predict.cpp
+                         csrc/cuda/gemm/predict/rates.cpp csrc/cuda/gemm/predict/tiles.cpp)
 include(csrc/cuda/architectures.cmake)
 
 # One file for each kernel. csrc/simt compiles the same list as C++.

@@ -5,7 +5,7 @@
 
 #include "cpu/gemm/predict/predict.h"
 #include "cuda/available.h"
-#include "cuda/gemm/predict/library.h"
+#include "cuda/gemm/predict/predict.h"
 #include "library/rows.h"
 
 namespace fastgemm {

@@ -13,8 +13,7 @@
 #include <optional>
 
 #include "core/tuning.h"
-#include "cuda/gemm/predict/library.h"
-#include "cuda/gemm/predict/measured.h"
+#include "cuda/gemm/predict/predict.h"
 #include "python/problem.h"
 
 namespace nb = nanobind;
@@ -53,12 +52,16 @@ Gpu to_gpu(const std::optional<nb::dict>& d) {
   return g;
 }
 
+const predict::PredictedRow& row_of(const std::string& kernel) {
+  const predict::PredictedRow* row = predict::predicted_row(kernel);
+  if (!row) throw std::invalid_argument("kernel '" + kernel + "' is not predicted");
+  return *row;
+}
+
 Values counts(const std::string& kernel, const Problem& problem, const std::optional<nb::dict>& gpu) {
   const GemmProblem p = to_problem(problem);
   if (kernel == "library") return std::bit_cast<Values>(predict::count_library(p, to_gpu(gpu)));
-  const predict::PredictedRow* row = predict::predicted_row(kernel);
-  if (!row) throw std::invalid_argument("kernel '" + kernel + "' is not predicted");
-  return std::bit_cast<Values>(row->count(p, to_gpu(gpu)));
+  return std::bit_cast<Values>(row_of(kernel).count(p, to_gpu(gpu)));
 }
 
 // The times that level=None compares, fastest first: of the rows that the GPU could run, and of the library.
@@ -90,12 +93,6 @@ const char* knowledge(const std::optional<nb::dict>& gpu) {
     default:
       return "predicted";
   }
-}
-
-const predict::PredictedRow& row_of(const std::string& kernel) {
-  const predict::PredictedRow* row = predict::predicted_row(kernel);
-  if (!row) throw std::invalid_argument("kernel '" + kernel + "' is not predicted");
-  return *row;
 }
 
 using MeasuredPoint = std::pair<Problem, double>;

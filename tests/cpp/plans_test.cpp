@@ -9,7 +9,7 @@
 
 #include "core/table.h"
 #include "cuda/gemm/predict/fused_plan.h"
-#include "cuda/gemm/predict/library.h"
+#include "cuda/gemm/predict/predict.h"
 
 namespace fastgemm::plans {
 namespace {

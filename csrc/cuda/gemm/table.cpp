@@ -5,7 +5,6 @@
 #include "core/passes.h"
 #include "cuda/gemm/launchers.h"
 #include "cuda/gemm/predict/predict.h"
-#include "cuda/gemm/predict/rates.h"
 #include "cuda/gemm/rules.h"
 #include "cuda/rows.h"
 

@@ -14,7 +14,7 @@ NOISE = 0.03  # relative errors below this count the same
 WORTH = 0.01  # a count is dropped if the error of the fit then grows by less than this share
 FASTEST = 0.003  # the share of measurements that may be faster than the limit of `limited`
 SAME = 1e-9  # counts whose cosine is nearer to 1 keep one ratio
-NEAREST, FAR, NEAR, TOWARDS_MODEL = 9, 40.0, 0.05, 4.0  # as in csrc/cuda/gemm/predict/library.cpp
+NEAREST, FAR, NEAR, TOWARDS_MODEL = 9, 40.0, 0.05, 4.0  # as in csrc/core/measured_points.h
 
 
 def fit(
@@ -85,7 +85,7 @@ def predict_limited(counts: Sequence[float], costs: Sequence[float], correction:
 
 
 def corrections(squared: Any, off: Any) -> Any:
-    """Estimates other points from measured ones, as library.cpp does. ``squared``: distances, a row for each."""
+    """Estimates other points from measured ones, as measured_points.h does. ``squared``: distances, a row for each."""
     import numpy as np
 
     nearest = min(NEAREST, squared.shape[1])

@@ -1,5 +1,4 @@
-#include "cuda/gemm/predict/measured.h"
-
+// The series of predictions, and the measured products that ship.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -11,6 +10,7 @@
 
 #include "core/contiguous_product.h"
 #include "core/tuning.h"
+#include "cuda/gemm/predict/predict.h"
 #include "cuda/gemm/predict/tiles.h"
 
 namespace fastgemm::predict {

@@ -1,14 +1,19 @@
-#include "cuda/gemm/predict/rates.h"
-
-#include <algorithm>
-
+// Predicts each kernel of groups of uneven size and of packed weights (core/packed_weight.h) by a few rates,
+// which were read off an H200. All groups count as groups of the mean size.
 #include "core/packed_weight.h"
 #include "cuda/gemm/fp8/scaled_tile.h"
 #include "cuda/gemm/fp8/skinny_tile.h"
 #include "cuda/gemm/predict/plans.h"
+#include "cuda/gemm/predict/predict.h"
 
 namespace fastgemm::predict {
 namespace {
+
+double codes_of(const GemmProblem& p) { return double(p.n) * double(p.k); }
+double cycles_a_second(const Gpu& gpu) { return gpu.clock * gpu.multiprocessors; }
+double peak_of(const Gpu& gpu, DType type) {
+  return multiply_adds(gpu, Unit::tensor, type) * cycles_a_second(gpu);
+}
 
 // The time of a grouped product in tiles of `rows` rows. `of_peak` and `of_bandwidth` are the shares of the
 // peak and of the bandwidth that are reached. Each group is assumed to have one tile that is half empty.
@@ -16,49 +21,43 @@ namespace {
 double seconds_of_groups(const GemmProblem& p, const Gpu& gpu, int rows, double of_peak,
                          double of_bandwidth) {
   constexpr double kLaunch = 7e-6;
-  const double m = double(p.m), n = double(p.n) * (p.gated ? 2 : 1), k = double(p.k),
-               groups = double(p.batch);
+  const double m = double(p.m), n = double(p.n) * (p.gated ? 2 : 1), k = double(p.k);
+  const double groups = double(p.batch);
   const bool by_rows = p.groups.by == GroupedBy::m;
   const double all_rows = by_rows ? m + groups * rows / 2 : m;
   const double elements = by_rows ? std::min(groups, m) * n * k + m * (n + k) : groups * m * n + k * (m + n);
-  const double peak = multiply_adds(gpu, Unit::tensor, p.type) * gpu.clock * gpu.multiprocessors;
+  const double peak = peak_of(gpu, p.type);
   return kLaunch + std::max(all_rows * n * k / (of_peak * peak),
                             elements * element_size(p.type) / (of_bandwidth * gpu.bandwidth));
 }
 
-double codes_of(const GemmProblem& p) { return double(p.n) * double(p.k); }
-double cycles_a_second(const Gpu& gpu) { return gpu.clock * gpu.multiprocessors; }
+// How many codes a multiprocessor converts in a cycle, by the way in which a kernel applies scales. of_units:
+// to the sums of a unit's columns or more. paired: scales of the type of x are applied to weights, two at a
+// time (nf4: to the sums of half a unit). converted: to weights that are converted to float32.
+struct CodesACycle {
+  double of_units, paired, converted;
 
-struct Rates {
-  double of_bandwidth;   // the share of the bandwidth of memory at which codes are read
-  double codes_a_cycle;  // codes that a multiprocessor converts in a cycle
-  double flops_a_cycle;  // of the products that reading and conversion do not hide
+  double of(const GemmProblem& p) const {
+    const PackedWeight& w = p.packed;
+    if (w.zero != Zero::added && (w.by_rows(p.k) || w.group_k >= packed::kColumns)) return of_units;
+    if (w.code == Code::nf4) return paired;
+    const bool own = w.scale == (p.type == DType::f16 ? ScaleType::f16 : ScaleType::bf16);
+    const bool e8m0 = w.scale == ScaleType::e8m0 && p.type == DType::bf16;
+    const bool pairs = w.code == Code::e2m1 ? w.scale == ScaleType::e4m3 || e8m0 : own;
+    return pairs && w.group_n == 1 && !w.by_rows(p.k) ? paired : converted;
+  }
 };
 
-// The time of a product with few rows of x: reading the codes or converting them, whichever takes longer,
-// plus the products of the rows beyond 16.
-double seconds_of_stream(const GemmProblem& p, const Gpu& gpu, const Rates& rates) {
+// The time of a product with few rows of x: reading the codes, at a share of the bandwidth, or converting
+// them, whichever takes longer, plus the products of the rows beyond 16, which these do not hide.
+double seconds_of_stream(const GemmProblem& p, const Gpu& gpu, double of_bandwidth, const CodesACycle& rate,
+                         double flops_a_cycle) {
   constexpr double kLaunch = 3e-6;
   const double codes = codes_of(p), bytes = codes * bits_of(p.packed.code) / 8;
-  const double read = std::max(bytes / (rates.of_bandwidth * gpu.bandwidth),
-                               codes / (rates.codes_a_cycle * cycles_a_second(gpu)));
+  const double read =
+      std::max(bytes / (of_bandwidth * gpu.bandwidth), codes / (rate.of(p) * cycles_a_second(gpu)));
   const double rows = double(std::max<int64_t>(p.m - 16, 0));
-  return kLaunch + read + 2 * codes * rows / (rates.flops_a_cycle * cycles_a_second(gpu));
-}
-
-// How kernels apply scales. of_units: to the sums of a unit's columns or more. paired: scales of the type of
-// x are applied to weights, two at a time (nf4: to the sums of half a unit). converted: to weights that are
-// converted to float32.
-enum class Scales { of_units, paired, converted };
-
-Scales scales_of(const GemmProblem& p) {
-  const PackedWeight& w = p.packed;
-  if (w.zero != Zero::added && (w.by_rows(p.k) || w.group_k >= packed::kColumns)) return Scales::of_units;
-  if (w.code == Code::nf4) return Scales::paired;
-  const bool own = w.scale == (p.type == DType::f16 ? ScaleType::f16 : ScaleType::bf16);
-  const bool e8m0 = w.scale == ScaleType::e8m0 && p.type == DType::bf16;
-  const bool paired = w.code == Code::e2m1 ? w.scale == ScaleType::e4m3 || e8m0 : own;
-  return paired && w.group_n == 1 && !w.by_rows(p.k) ? Scales::paired : Scales::converted;
+  return kLaunch + read + 2 * codes * rows / (flops_a_cycle * cycles_a_second(gpu));
 }
 
 }  // namespace
@@ -71,7 +70,7 @@ double grouped_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {
 double grouped_bf16x6_seconds(const GemmProblem& p, const Gpu& gpu) {
   constexpr double kLaunches = 25e-6, kOfPeak = 0.6, kOfBandwidth = 0.8, kProducts = 6, kBytes = 10;
   const double rows = double(p.m) + double(p.batch) * 64, numbers = double(p.batch) * codes_of(p);
-  const double peak = multiply_adds(gpu, Unit::tensor, DType::bf16) * cycles_a_second(gpu);
+  const double peak = peak_of(gpu, DType::bf16);
   return kLaunches + kProducts * rows * codes_of(p) / (kOfPeak * peak) +
          kBytes * numbers / (kOfBandwidth * gpu.bandwidth);
 }
@@ -102,16 +101,12 @@ double scaled_skinny_seconds(const GemmProblem& given, const Gpu& gpu) {
 }
 
 double packed_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {
-  const Scales scales = scales_of(p);
-  const double rate = scales == Scales::of_units ? 18.0 : scales == Scales::paired ? 14.5 : 8.8;
-  return seconds_of_stream(p, gpu, {0.65, rate, 3050});
+  return seconds_of_stream(p, gpu, 0.65, {18.0, 14.5, 8.8}, 3050);
 }
-
 double packed_mma_seconds(const GemmProblem& p, const Gpu& gpu) {
   constexpr double kOfPeak = 0.22;
-  const Scales scales = scales_of(p);
-  const double rate = scales == Scales::of_units ? 15.0 : scales == Scales::paired ? 10.5 : 7.5;
-  return seconds_of_stream(p, gpu, {0.58, rate, kOfPeak * 2 * multiply_adds(gpu, Unit::tensor, p.type)});
+  const double flops = kOfPeak * 2 * multiply_adds(gpu, Unit::tensor, p.type);
+  return seconds_of_stream(p, gpu, 0.58, {15.0, 10.5, 7.5}, flops);
 }
 
 // Stages of 64 columns, shared by all multiprocessors.

@@ -1,10 +1,45 @@
-// The rows of level 6: tensor cores.
+// The work of each row. First those of levels 2 to 5 and narrow, which use the ordinary units; then those of
+// level 6, which use tensor cores.
 #include "cuda/gemm/predict/fused_plan.h"
+#include "cuda/gemm/predict/narrow_plan.h"
 #include "cuda/gemm/predict/one_wave_plan.h"
 #include "cuda/gemm/predict/tiles.h"
 
 namespace fastgemm::predict {
 namespace {
+
+// Whether sums take 8 bytes.
+bool is_wide(DType type) { return element_size(sum_type(type)) == 8; }
+
+Counts ordinary(const GemmProblem& p, const Facts& f, const Launch& launch, const Gpu& gpu) {
+  return count_tiles(f, launch, gpu, rate(gpu, Unit::fma, p.type));
+}
+Counts tensor(const GemmProblem& p, const Facts& f, const Launch& launch, const Gpu& gpu) {
+  return count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, p.type));
+}
+
+Counts small(const GemmProblem& p, const Gpu& gpu, int64_t tile) {
+  const Facts f = facts(p);
+  const int64_t resident = tile == 32 ? 16 : is_wide(p.type) ? 3 : 5;
+  const int splits = plans::small_splits(f.tiles(tile, tile), f.k, f.size, gpu.multiprocessors);
+  return ordinary(p, f, {tile, tile, plans::small_depth(f.size), resident, splits}, gpu);
+}
+
+// The rows that multiply packed panels: operands are copied unless their rows begin at units of 16 bytes and
+// run along m or n. A word of a panel has four bytes of k.
+Counts panels(const GemmProblem& p, const Gpu& gpu, Launch launch) {
+  const Facts f = facts(p);
+  if (p.type == DType::i8) launch.depth *= 4;
+  if (!launch.shares)
+    launch.splits =
+        plans::cp_async_splits(f.tiles(launch.m, launch.n), ceil_div(f.k, launch.depth), gpu.multiprocessors);
+  Counts c = ordinary(p, f, launch, gpu);
+  const auto copy = [&](const Operand& o) {
+    return f.size < 4 || !o.aligned() || o.along_k ? Copy::rows : Copy::none;
+  };
+  add_copies(c, f, gpu, copy(f.a), copy(f.b));
+  return c;
+}
 
 Counts planes(const GemmProblem& p, const Gpu& gpu, double products, int bytes, DType unit,
               const plans::PlaneScheme& scheme) {
@@ -25,6 +60,49 @@ Counts planes(const GemmProblem& p, const Gpu& gpu, double products, int bytes, 
 }
 
 }  // namespace
+
+Counts count_tiled(const GemmProblem& p, const Gpu& gpu) {
+  return ordinary(p, facts(p), {32, 32, 32, 2}, gpu);
+}
+Counts count_thread_tile(const GemmProblem& p, const Gpu& gpu) {
+  return ordinary(p, facts(p), {64, 64, 32, 3}, gpu);
+}
+Counts count_vectorized(const GemmProblem& p, const Gpu& gpu) {
+  return ordinary(p, facts(p), {128, 128, 16, is_wide(p.type) ? 1 : 2}, gpu);
+}
+Counts count_small(const GemmProblem& p, const Gpu& gpu) { return small(p, gpu, 64); }
+Counts count_batched(const GemmProblem& p, const Gpu& gpu) { return small(p, gpu, 32); }
+Counts count_cp_async(const GemmProblem& p, const Gpu& gpu) {
+  return panels(p, gpu, {is_wide(p.type) ? 64 : 128, 128, plans::kCpAsyncDepth, 2});
+}
+Counts count_warp_specialized(const GemmProblem& p, const Gpu& gpu) {
+  return panels(p, gpu, {p.type == DType::f64 ? 64 : 128, 256, 16, 1, 1, true});
+}
+
+Counts count_narrow(const GemmProblem& p, const Gpu& gpu) {
+  const Facts f = facts(p).long_side_first();  // so a is the wide side
+  const int load = plans::narrow_load(f.size);
+  const bool along_k = f.a.takes_loads_of(load, true) && f.b.takes_loads_of(load, true);
+  const bool by_elements = !along_k && !f.a.takes_loads_of(load, false);
+  const auto reads = along_k       ? plans::Reads::along_k
+                     : by_elements ? plans::Reads::elements
+                                   : plans::Reads::along_rows;
+  const plans::NarrowShape shape{f.batch, f.m, f.n, f.k, f.a.along_k};
+  const auto [thread, plan] = plans::choose_narrow(reads, f.size, shape, gpu.multiprocessors);
+  const int rows = plan.threads_rows * thread.rows();
+  const int64_t depth = plans::kNarrowThreads / plan.threads_rows * thread.step_k();
+  Counts c = ordinary(p, f, {rows, thread.narrow, depth, thread.resident(), plan.splits}, gpu);
+  c.code = double(thread.narrow * thread.rows() * thread.unroll() * (by_elements ? 2 : 1)) / gpu.clock;
+  c.steps += 2 * c.waves * double(plan.sums);  // the sums that each warp adds, one after another
+  c.tiles *= double(std::min<int64_t>(plan.part, f.k)) / plan.part;
+  c.unaligned = by_elements ? c.tiles : 0;
+  // If neighbouring threads are neighbours along k but the narrow side does not lie along k, each thread
+  // reads a sector of its own from that side.
+  const bool lines_k = shape.lines_along_k(reads);
+  const double sectors = lines_k && !f.b.along_k ? 32.0 / f.size * thread.narrow / (rows + thread.narrow) : 0;
+  c.across = (lines_k ? sectors : 1) * c.tiles;
+  return c;
+}
 
 Counts count_direct(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
@@ -51,7 +129,7 @@ Counts count_small_tile(const GemmProblem& p, const Gpu& gpu) {
   const int64_t depth = 128 / f.size;
   const int splits = plans::small_tile_splits(f.tiles(64, 64), ceil_div(f.k, depth), gpu.multiprocessors);
   const int64_t resident = gpu.wgmma || gpu.shared_bytes >= 192 << 10 ? 3 : gpu.shared_bytes >> 16;
-  Counts c = count_tiles(f, {64, 64, depth, resident, splits}, gpu, rate(gpu, Unit::tensor, p.type));
+  Counts c = tensor(p, f, {64, 64, depth, resident, splits}, gpu);
   const auto copy = [](const Operand& o) {
     return o.size == 1 && !o.along_k ? Copy::transposed : Copy::none;
   };
@@ -72,7 +150,7 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
   const int64_t m = narrow ? 64 : 128, depth = 128 / f.size;
   const bool shares = !tiles(int(m)).whole;
   const int64_t columns = f.n > 32 ? 64 : f.n > 16 ? 32 : 16;
-  Counts c = count_tiles(f, {m, columns, depth, 1, 1, shares}, gpu, rate(gpu, Unit::tensor, p.type));
+  Counts c = tensor(p, f, {m, columns, depth, 1, 1, shares}, gpu);
   if (shares) c.more_launches = 1 / gpu.clock;
   const bool copied = to_lines || (!units && !f.b.aligned());
   add_copies(c, f, gpu, Copy::none, copied ? Copy::transposed : Copy::none);
@@ -85,7 +163,7 @@ Counts count_split_k(const GemmProblem& p, const Gpu& gpu) {
   const double elements = double(f.batch) * double(f.m) * double(f.n);
   const int splits =
       plans::split_k_splits(f.tiles(tile, tile), elements, ceil_div(f.k, depth), gpu.multiprocessors);
-  Counts c = count_tiles(f, {tile, tile, depth, 1, splits}, gpu, rate(gpu, Unit::tensor, p.type));
+  Counts c = tensor(p, f, {tile, tile, depth, 1, splits}, gpu);
   c.more_launches = 1 / gpu.clock;  // a second kernel, also after a single split
   c.passes = 2 * elements * 4 * splits / gpu.bandwidth;
   gpu.wgmma ? add_boxes(c, f, gpu, false) : add_rows(c, f, gpu, f.size == 2);
@@ -100,8 +178,7 @@ Counts count_one_wave(const GemmProblem& p, const Gpu& gpu) {
   const bool turned = f.n < f.m;
   const auto [rows, columns, splits, resident] = plan.tile;
   Counts c =
-      count_tiles(f, {turned ? columns : rows, turned ? rows : columns, 128 / f.size, resident, splits}, gpu,
-                  rate(gpu, Unit::tensor, p.type));
+      tensor(p, f, {turned ? columns : rows, turned ? rows : columns, 128 / f.size, resident, splits}, gpu);
   c.more_launches = 0, c.passes = 0;  // the blocks of a cluster add their sums
   c.slower = plan.seconds;
   add_boxes(c, f, gpu, false);
@@ -111,7 +188,7 @@ Counts count_one_wave(const GemmProblem& p, const Gpu& gpu) {
 // The fastest of all rows where k is short and C large: two blocks of a multiprocessor take turns in storing.
 Counts count_wgmma_boxes(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
-  Counts c = count_tiles(f, {128, 128, 128 / f.size, 2, 1, true}, gpu, rate(gpu, Unit::tensor, p.type));
+  Counts c = tensor(p, f, {128, 128, 128 / f.size, 2, 1, true}, gpu);
   add_boxes(c, f, gpu, false);
   return c;
 }
@@ -130,7 +207,7 @@ Counts count_wgmma_specialized(const GemmProblem& p, const Gpu& gpu) {
   const Launch launch{swapped ? n : m, swapped ? m : n, 128 / f.size, 1, 1, shares};
   // The tiles of a triangle are counted as if they lay in one row.
   if (lower) f.batch = 1, f.m = m, f.n = tiles * n, f.result_bytes /= 2, f.c_bytes /= 2;
-  Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, p.type));
+  Counts c = tensor(p, f, launch, gpu);
   if (shares) c.passes = 2.0 * double(std::min(tiles % blocks * 2, sms) * m * n) * 4 / gpu.bandwidth;
   add_boxes(c, f, gpu, true);
   if (shares) c.more_launches += 1 / gpu.clock;  // clears the flags
@@ -146,7 +223,6 @@ Counts count_three_planes(const GemmProblem& p, const Gpu& gpu) {
 Counts count_int8x10(const GemmProblem& p, const Gpu& gpu) {
   return planes(p, gpu, 10, 6, DType::i8, plans::kInt8x10);
 }
-
 Counts count_int16x4(const GemmProblem& p, const Gpu& gpu) {
   return planes(p, gpu, 4, 2, DType::i8, plans::kInt16x4);
 }
@@ -161,7 +237,7 @@ Counts count_bf16x6_fused(const GemmProblem& p, const Gpu& gpu) {
 
 Counts count_mma_sync(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
-  Counts c = count_tiles(f, {128, 256, 128 / f.size, 1, 1, true}, gpu, rate(gpu, Unit::tensor, p.type));
+  Counts c = tensor(p, f, {128, 256, 128 / f.size, 1, 1, true}, gpu);
   add_rows(c, f, gpu, f.size == 2);
   return c;
 }
@@ -187,8 +263,7 @@ Counts count_crt(const GemmProblem& p, const Gpu& gpu) {
 Counts count_dmma(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const plans::DmmaPlan plan = plans::plan_dmma(f.batch, f.m, f.n, f.k, gpu.multiprocessors);
-  Counts c = count_tiles(f, {plans::kDmmaM, plan.columns, plans::kDmmaDepth, 1, 1, plan.shares}, gpu,
-                         rate(gpu, Unit::tensor, p.type));
+  Counts c = tensor(p, f, {plans::kDmmaM, plan.columns, plans::kDmmaDepth, 1, 1, plan.shares}, gpu);
   c.waves = plan.tiles / gpu.clock, c.steps = plan.steps / gpu.clock;
   add_rows(c, f, gpu, true);
   if (plan.shares) c.more_launches += 1 / gpu.clock;  // clears the flags
