@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <ranges>
 #include <stdexcept>
 #include <unordered_map>
 #include <utility>
@@ -16,6 +17,13 @@ namespace {
 
 constexpr int kLevels = 7;
 
+// The rows of an op on a device.
+auto rows_of(Op op, Device device) {
+  return kernels_for(device) |
+         std::views::filter([=](const Kernel& k) { return k.op == op && k.device == device; });
+}
+auto rows_of(const TuningKey& key) { return rows_of(key.op, key.device); }
+
 // Whether level=None may pick this row.
 bool is_candidate(const Kernel& k) { return k.role == Role::rung || k.role == Role::shortcut; }
 
@@ -27,9 +35,8 @@ std::string in_words(const TuningKey& key) {
 template <class Problem>
 std::string levels_that_can(const Problem& p, const TuningKey& key) {
   std::array<bool, kLevels + 1> can{};
-  for (const Kernel& k : kernels_for(key.device))
-    if (k.op == key.op && k.device == key.device && k.role == Role::rung && can_run(k, p))
-      can[k.level] = true;
+  for (const Kernel& k : rows_of(key))
+    if (k.role == Role::rung && can_run(k, p)) can[k.level] = true;
   std::string text;
   for (int level = 1; level <= kLevels; ++level)
     if (can[level]) text += (text.empty() ? "" : ", ") + std::to_string(level);
@@ -49,8 +56,7 @@ std::string where_it_is(const TuningKey& key, std::string_view name) {
 template <class Problem>
 const Kernel& by_name(const Problem& p, const TuningKey& key, const Choice& choice) {
   std::vector<std::string_view> names;
-  for (const Kernel& k : kernels_for(key.device)) {
-    if (k.op != key.op || k.device != key.device) continue;
+  for (const Kernel& k : rows_of(key)) {
     if (k.name != choice.kernel) {
       names.push_back(k.name);
       continue;
@@ -90,8 +96,8 @@ const Kernel& by_level(const Problem& p, const TuningKey& key, int level) {
   const Kernel* best = nullptr;
   double least = 0;
   bool is_there = false;
-  for (const Kernel& k : kernels_for(key.device)) {
-    if (k.op != key.op || k.device != key.device || k.level != level || k.role != Role::rung) continue;
+  for (const Kernel& k : rows_of(key)) {
+    if (k.level != level || k.role != Role::rung) continue;
     is_there = true;
     if (!takes(k, p)) continue;
     if (can_run(k, p)) {
@@ -119,9 +125,8 @@ struct Predictions {
   Predictions(const Problem& p, const TuningKey& key) {
     double (*last)(const GemmProblem&, const Gpu&) = nullptr;  // rows of one library share their prediction
     double seconds = 0;
-    for (const Kernel& k : kernels_for(key.device)) {
-      if (k.op != key.op || k.device != key.device || !is_candidate(k)) continue;
-      if ((!k.predict && !k.predict_on_cpu) || !takes(k, p)) continue;
+    for (const Kernel& k : rows_of(key)) {
+      if (!is_candidate(k) || (!k.predict && !k.predict_on_cpu) || !takes(k, p)) continue;
       if (k.predict_on_cpu)
         seconds = predicted(k, p, key.threads);
       else if (k.predict != last)
@@ -164,8 +169,8 @@ Chosen choose(const Problem& p, const TuningKey& key, const Candidates& measured
   // to 10 times at every size and type of `benchmarks/run.py reference`.
   const bool own_is_faster = key.op == Op::transpose;
   const Kernel *highest = nullptr, *framework = nullptr;
-  for (const Kernel& k : kernels_for(key.device)) {
-    if (k.op != key.op || k.device != key.device || k.role != Role::rung || !usable(&k)) continue;
+  for (const Kernel& k : rows_of(key)) {
+    if (k.role != Role::rung || !usable(&k)) continue;
     if (is_framework(k))
       framework = &k;
     else if (!highest || k.level > highest->level)
@@ -243,9 +248,7 @@ Decision fastest_known(const Problem& p, const TuningKey& key) {
 
 // Whether level 7 exists for this op. Elementwise addition has no library rung.
 bool has_library(const TuningKey& key) {
-  for (const Kernel& k : kernels_for(key.device))
-    if (k.op == key.op && k.device == key.device && k.level == kLevels) return true;
-  return false;
+  return std::ranges::any_of(rows_of(key), [](const Kernel& k) { return k.level == kLevels; });
 }
 
 template <class Problem>
@@ -292,10 +295,9 @@ const Kernel& select(const AddProblem& p, Device d, int threads, const Choice& c
 
 bool is_taken(const GemmProblem& p, Device device, const Choice& choice) {
   const bool any_level = choice.level == 0 || choice.level == kLevels;
-  return std::ranges::any_of(kernels_for(device), [&](const Kernel& k) {
-    if (k.op != Op::gemm || k.device != device || !(any_level || k.level == choice.level)) return false;
+  return std::ranges::any_of(rows_of(Op::gemm, device), [&](const Kernel& k) {
     const bool is_meant = choice.kernel.empty() ? k.role == Role::rung : k.name == choice.kernel;
-    return is_meant && can_run(k, p);
+    return (any_level || k.level == choice.level) && is_meant && can_run(k, p);
   });
 }
 
@@ -313,10 +315,8 @@ const Kernel* next_choice(const GemmProblem& p, Device device, int threads,
   for (const auto& [seconds, k] : Predictions(p, key).rows)
     if (left(*k)) return k;
   const Kernel* best = nullptr;
-  for (const Kernel& k : kernels_for(device)) {
-    if (k.op != Op::gemm || k.device != device || k.role != Role::rung || !left(k)) continue;
-    if (!best || k.level > best->level) best = &k;
-  }
+  for (const Kernel& k : rows_of(key))
+    if (k.role == Role::rung && left(k) && (!best || k.level > best->level)) best = &k;
   return best;
 }
 
@@ -330,17 +330,15 @@ std::vector<const Kernel*> likely_kernels(const GemmProblem& p, Device device, i
       found.push_back(&k);
     return !found.empty() && found.back() == &k;
   };
-  const auto is_library = [&](const Kernel& k) {
-    return k.op == key.op && k.device == device && k.level == kLevels && k.role == Role::rung;
-  };
+  const auto is_library = [](const Kernel& k) { return k.level == kLevels && k.role == Role::rung; };
   add(select(p, device, threads, {}));
-  for (const Kernel& k : kernels_for(device))  // predictions of a library are the least certain ones
+  for (const Kernel& k : rows_of(key))  // predictions of a library are the least certain ones
     if (is_library(k) && add(k)) break;
   const Candidates measured = measured_candidates(key);
   for (size_t i = 0; i < measured.count; ++i) add(*measured.kernels[i]);
   for (const auto& [seconds, k] : predictions.rows)
     if (seconds <= kNear * predictions.rows.front().first) add(*k);
-  for (const Kernel& k : kernels_for(device))
+  for (const Kernel& k : rows_of(key))
     if (is_library(k)) add(k);
   return found;
 }

@@ -3,8 +3,8 @@
 # they are unavailable.
 set(FASTGEMM_CUDA_TABLES csrc/cuda/architectures.cpp csrc/cuda/available.cpp csrc/cuda/add/table.cpp
                          csrc/cuda/gemm/table.cpp csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/counters.cpp
-                         csrc/cuda/gemm/predict/measured.cpp csrc/cuda/gemm/predict/predict.cpp
-                         csrc/cuda/gemm/predict/rates.cpp csrc/cuda/gemm/predict/tiles.cpp)
+                         csrc/cuda/gemm/predict/facts.cpp csrc/cuda/gemm/predict/measured.cpp
+                         csrc/cuda/gemm/predict/predict.cpp csrc/cuda/gemm/predict/rates.cpp)
 include(csrc/cuda/architectures.cmake)
 
 # One file for each kernel. csrc/simt compiles the same list as C++.

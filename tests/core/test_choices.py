@@ -8,7 +8,7 @@ import torch
 from check_choices import held_out, qualities
 from fastgemm import _introspect, tuning
 from fastgemm.bench.timing import geometric_mean
-from fit_costs import DATA, H200, HALF
+from fit_costs import DATA, H200, HALF, SHARED
 from reference import assert_right, expected_gemm, needs_simulator
 
 pytestmark = needs_simulator
@@ -38,6 +38,19 @@ def test_products_of_16_bits_are_chosen_well_from_other_products():
     assert len(found.free) > 1000
     assert geometric_mean([ratio for ratio, _ in found.level6]) <= LEVEL_6
     assert geometric_mean([ratio for ratio, _ in found.free]) <= FREE
+
+
+def test_types_share_constants_on_both_paths():
+    def costs(kernel: str, types: str) -> set[tuple[float, ...]]:
+        names = types.replace("half", " ".join(HALF)).split()
+        gpus = [{**H200, "wgmma": wgmma} for wgmma in (True, False)]
+        return {tuple(_introspect.costs(kernel, name, gpu)) for name in names for gpu in gpus}
+
+    for kernel, groups in SHARED.items():
+        found = [costs(kernel, types) for types in groups]
+        assert all(len(same) == 1 for same in found), kernel
+        assert len(set.union(*found)) == len(groups), kernel
+    assert len(costs("bf16x6", "float32")) == 2  # a path has its own
 
 
 @pytest.mark.parametrize(

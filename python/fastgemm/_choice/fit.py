@@ -85,7 +85,7 @@ def predict_limited(counts: Sequence[float], costs: Sequence[float], correction:
 
 
 def corrections(squared: Any, off: Any) -> Any:
-    """Estimates other points from measured ones, as measured_points.h does. ``squared``: distances, a row for each."""
+    """Estimates other points from measured ones, as measured_points.h. ``squared``: distances, a row for each."""
     import numpy as np
 
     nearest = min(NEAREST, squared.shape[1])

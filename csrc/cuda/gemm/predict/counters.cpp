@@ -1,12 +1,95 @@
-// The work of each row. First those of levels 2 to 5 and narrow, which use the ordinary units; then those of
-// level 6, which use tensor cores.
+// The work of each row. First what kernels with tiles of C have in common: the tiles of a multiprocessor, the
+// bytes that they load, and the copies made first. Then the rows of levels 2 to 5 and narrow, which use the
+// ordinary units, those of level 6, which use tensor cores, and the library.
+#include "cuda/gemm/predict/counts.h"
+#include "cuda/gemm/predict/facts.h"
 #include "cuda/gemm/predict/fused_plan.h"
 #include "cuda/gemm/predict/narrow_plan.h"
 #include "cuda/gemm/predict/one_wave_plan.h"
-#include "cuda/gemm/predict/tiles.h"
 
 namespace fastgemm::predict {
 namespace {
+
+// A launch of tiles (m, n). A multiprocessor has `resident` of them at a time, a step has `depth` values of
+// k, and `splits` blocks share the k of a tile.
+struct Launch {
+  int64_t m, n, depth, resident, splits = 1;
+  bool shares = false;  // persistent blocks share all work evenly
+};
+Counts count_tiles(const Facts& f, const Launch& l, const Gpu& gpu, double rate) {
+  const double sms = gpu.multiprocessors, cycle = 1 / gpu.clock;
+  const int64_t tiles = f.tiles(l.m, l.n), steps = std::max<int64_t>(ceil_div(f.k, l.depth), 1);
+  const int64_t part_steps = ceil_div(steps, l.splits), splits = ceil_div(steps, part_steps);
+  const int64_t blocks = tiles * splits, slots = gpu.multiprocessors * l.resident;
+  const double waves = l.shares ? std::max(1.0, double(tiles) / sms) : double(ceil_div(blocks, slots));
+  // The blocks of the busiest multiprocessor.
+  const double busiest = l.shares ? double(tiles) * double(steps) / sms / double(part_steps)
+                                  : double(ceil_div(blocks, gpu.multiprocessors));
+  const double values = busiest * double(part_steps * l.depth);  // of k
+  const double line = values * f.size / 64 * cycle;              // a row or a column of its tiles
+  const double sums = double(f.batch) * double(f.m) * double(f.n) * std::max(f.out_size, 4);
+  Counts c{};
+  c.launch = cycle;
+  c.more_launches = splits > 1 ? cycle : 0;
+  c.waves = waves * cycle;
+  c.steps = waves * double(part_steps) * cycle;
+  c.busiest = values * double(l.m * l.n) / rate * cycle;
+  c.tiles = line * double(l.m + l.n);
+  c.read = (f.a.bytes + f.b.bytes) / gpu.bandwidth;
+  c.written = (f.result_bytes + f.c_bytes) / gpu.bandwidth;
+  c.least = c.read + c.written;
+  c.slower = std::max(c.busiest, c.least);
+  c.passes = splits > 1 ? 2 * sums * double(splits) / gpu.bandwidth : 0;
+  c.unaligned = line * double((f.a.aligned() ? 0 : l.m) + (f.b.aligned() ? 0 : l.n));
+  c.across = line * double((f.a.along_k ? 0 : l.m) + (f.b.along_k ? 0 : l.n));
+  c.odd_result = f.out_aligned() ? 0 : c.written;
+  return c;
+}
+
+// How an operand is copied before the product: in the layout that it has (parts/panels.cuh, row_copies.cuh;
+// one launch for both operands), or so that it lies along k (copied_operand.cuh).
+enum class Copy { none, rows, transposed };
+void add_copies(Counts& c, const Facts& f, const Gpu& gpu, Copy a, Copy b) {
+  const auto add = [&](const Operand& o, Copy copy) {
+    if (copy != Copy::none) c.passes += 2 * o.bytes / gpu.bandwidth;
+    if (copy != Copy::transposed) return;
+    c.more_launches += 1 / gpu.clock;
+    // The transpose has tiles of 256 bytes. A tile at an edge of the matrix checks each of its 16-byte
+    // pieces. Narrow matrices have no tiles.
+    const int64_t tile = 256 / o.size;
+    const bool whole = o.side % tile == 0 && o.k % tile == 0 && o.aligned();
+    if (!whole && std::min(o.side, o.k) * o.size > 64) c.edges += 1 / gpu.clock;
+  };
+  add(f.a, a), add(f.b, b);
+  if (a == Copy::rows || b == Copy::rows) c.more_launches += 1 / gpu.clock;
+}
+
+// The copies that struct BoxOperands makes, and whether it exchanges A and B (C^T = B^T A^T).
+// If A is multiplied from registers, an operand whose side runs along rows needs no copy; only one operand
+// can be A. So A and B may be exchanged.
+bool swaps_boxes(const Facts& f, bool registers) {
+  const bool keeps_b = f.b.has_side_in_rows() && !(f.a.has_side_in_rows() && f.m >= f.n);
+  return registers && f.size != 2 && keeps_b;
+}
+void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
+  const auto copy = [&](const Operand& o, bool keeps) {
+    if (o.has_side_in_rows() && f.size != 2 && !keeps) return Copy::transposed;
+    const bool is_large = f.size <= 2 && o.alignment < 32 && std::min({f.m, f.n, f.k}) >= 3072;
+    return o.aligned() && !is_large ? Copy::none : Copy::rows;
+  };
+  const bool swaps = swaps_boxes(f, registers);
+  add_copies(c, f, gpu, copy(f.a, registers && !swaps), copy(f.b, registers && swaps));
+}
+// The copies that rows_operands() makes.
+void add_rows(Counts& c, const Facts& f, const Gpu& gpu, bool takes_any) {
+  const auto copy = [&](const Operand& o) {
+    const bool as_it_lies = takes_any || o.along_k;
+    if (o.aligned() && as_it_lies) return Copy::none;
+    const bool is_short = o.size == 8 || (o.along_k ? o.k : o.side) * o.size < 128;
+    return !as_it_lies || is_short ? Copy::transposed : Copy::rows;
+  };
+  add_copies(c, f, gpu, copy(f.a), copy(f.b));
+}
 
 // Whether sums take 8 bytes.
 bool is_wide(DType type) { return element_size(sum_type(type)) == 8; }
@@ -268,6 +351,17 @@ Counts count_dmma(const GemmProblem& p, const Gpu& gpu) {
   add_rows(c, f, gpu, true);
   if (plan.shares) c.more_launches += 1 / gpu.clock;  // clears the flags
   return c;
+}
+
+// The library's kernels have tiles of many sizes. Of the single tiles that were tried, these predict it best.
+Counts count_library(const GemmProblem& p, const Gpu& gpu) {
+  const Facts f = facts(p);
+  const bool tensor = p.type != DType::i32 && (p.type != DType::f32 || p.precision == Precision::tf32);
+  Launch launch = f.size == 2 ? Launch{128, 256, 64, 1} : Launch{64, 64, 128 / f.size, 2};
+  const int64_t most_splits = std::max<int64_t>(ceil_div(f.k, launch.depth) / 8, 1);
+  const int64_t room = gpu.multiprocessors * launch.resident / f.tiles(launch.m, launch.n);
+  launch.splits = std::clamp<int64_t>(room, 1, most_splits);
+  return count_tiles(f, launch, gpu, rate(gpu, tensor ? Unit::tensor : Unit::fma, p.type));
 }
 
 }  // namespace fastgemm::predict

@@ -10,8 +10,8 @@
 
 #include "core/contiguous_product.h"
 #include "core/tuning.h"
+#include "cuda/gemm/predict/facts.h"
 #include "cuda/gemm/predict/predict.h"
-#include "cuda/gemm/predict/tiles.h"
 
 namespace fastgemm::predict {
 namespace {

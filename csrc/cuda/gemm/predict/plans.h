@@ -330,28 +330,22 @@ inline int plane_segments(int64_t stages, const PlaneScheme& scheme) {
 // The chunks of a tile, which stream-K shares. There is at least one, and the last one has up to 7 stages.
 inline int plane_chunks(int64_t stages) { return int(std::max<int64_t>(stages / kChunk, 1)); }
 
-// The time of the busiest block in the first segment, in units of a chunk of a wide tile.
-inline double plane_time(int64_t batch, int64_t m, int64_t n, int64_t k, int tile_n,
-                         const PlaneScheme& scheme, int64_t processors) {
-  const int64_t tiles = batch * ceil_div(m, kPlaneM) * ceil_div(n, tile_n), stages = ceil_div(k, kPlaneStage);
-  const int chunks = plane_chunks(ceil_div(stages, plane_segments(stages, scheme)));
-  const int blocks = count_blocks(tiles, chunks, processors);
-  const StreamKPlan w = plan_stream_k(tiles, chunks, blocks, {2, kHandOver});
-  const double whole = double(ceil_div(w.whole_tiles, blocks)) * chunks;
-  const double shared = w.whole_tiles < tiles ? double(w.share + (w.longer > 0)) + kHandOver : 0;
-  return (whole + shared) * (tile_n == kNarrowPlanes ? scheme.narrow_time : 1);
-}
-// Whether narrow tiles are predicted to be faster. If `shares`, blocks share the tiles of the last waves.
-// Otherwise the time is that of whole waves.
+// Whether the busiest block is predicted to end earlier with narrow tiles. Times are those of the first
+// segment, in units of a chunk of a wide tile. If `shares`, blocks share the tiles of the last waves.
 inline bool narrow_planes_win(int64_t batch, int64_t m, int64_t n, int64_t k, const PlaneScheme& scheme,
                               int64_t processors, bool shares = true) {
-  const auto time = [&](int tile_n) {
-    if (shares) return plane_time(batch, m, n, k, tile_n, scheme, processors);
-    const int64_t tiles = batch * ceil_div(m, kPlaneM) * ceil_div(n, tile_n);
-    return (tile_n == kNarrowPlanes ? scheme.narrow_time : 1) * double(ceil_div(tiles, processors));
-  };
   if (shares && scheme.wide == kNarrowPlanes) return true;
-  return fastest({kWidePlanes, kNarrowPlanes}, time) == kNarrowPlanes;
+  const int64_t stages = ceil_div(k, kPlaneStage);
+  const int chunks = shares ? plane_chunks(ceil_div(stages, plane_segments(stages, scheme))) : 1;
+  return kNarrowPlanes == fastest({kWidePlanes, kNarrowPlanes}, [&](int tile_n) {
+           const int64_t tiles = batch * ceil_div(m, kPlaneM) * ceil_div(n, tile_n);
+           const int64_t blocks = shares ? count_blocks(tiles, chunks, processors) : processors;
+           const StreamKPlan w =
+               plan_stream_k(tiles, chunks, blocks, shares ? Sharing{2, kHandOver} : kUnshared);
+           const double whole = double(ceil_div(w.whole_tiles, blocks)) * chunks;
+           const double shared = w.whole_tiles < tiles ? double(w.share + (w.longer > 0)) + kHandOver : 0;
+           return (whole + shared) * (tile_n == kNarrowPlanes ? scheme.narrow_time : 1);
+         });
 }
 
 }  // namespace fastgemm::plans

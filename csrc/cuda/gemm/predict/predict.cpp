@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cuda/gemm/predict/tiles.h"
+#include "cuda/gemm/predict/facts.h"
 
 namespace fastgemm::predict {
 namespace {
@@ -123,27 +123,6 @@ double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu)
   return (is_half ? kOfTriangle : 1.0) * (time_of(counts, *costs, correction) + missing);
 }
 
-// The library's kernels have tiles of many sizes and split k. This function considers a few such kernels, and
-// returns the counts of the fastest.
-Counts count_library(const GemmProblem& p, const Gpu& gpu) {
-  const Facts f = facts(p);
-  const bool tensor = p.type != DType::i32 && (p.type != DType::f32 || p.precision == Precision::tf32);
-  const double multiply_adds_a_cycle = rate(gpu, tensor ? Unit::tensor : Unit::fma, p.type);
-  const int64_t depth = 128 / f.size, most_splits = std::max<int64_t>(ceil_div(f.k, depth) / 8, 1);
-  Counts best;
-  double least = std::numeric_limits<double>::infinity();
-  for (const auto& [m, n, resident] : {std::array<int64_t, 3>{128, 256, 1}, {128, 128, 1}, {64, 64, 3}}) {
-    const int64_t room = gpu.multiprocessors * resident / f.tiles(m, n);
-    for (const int64_t splits : {int64_t{1}, std::clamp<int64_t>(room, 1, most_splits)}) {
-      const Counts c = count_tiles(f, {m, n, depth, resident, splits}, gpu, multiply_adds_a_cycle);
-      const double time = c.waves * 2000 + c.busiest * 1.3 + c.steps * 200 + c.more_launches * 2500 +
-                          c.passes * 1.5 + c.read + c.written;
-      if (time < least) least = time, best = c;
-    }
-  }
-  return best;
-}
-
 Knowledge knowledge_of(const Gpu& gpu) {
   if (has_series(gpu.number)) return Knowledge::tuned;
   // Kernels and library were measured on an H200. Other GPUs of its compute capability differ only in what
@@ -162,7 +141,8 @@ double library_seconds(const GemmProblem& p, const Gpu& gpu) {
 
 // In 16 bits an own kernel is taken instead of the library up to kCall behind it. A call of the library takes
 // the host some microseconds longer, which short products show if they are not in a CUDA graph. In graphs
-// this costs little: chosen / best is 1.016 with it and 1.015 without (check_choices.py --held-out, an H200).
+// choices are no worse: chosen / best is 1.014 with it and 1.017 without (check_choices.py --held-out, an
+// H200).
 double library_to_beat(const GemmProblem& p, const Gpu& gpu) {
   constexpr double kCall = 0.3e-6;
   const bool is_half = p.type == DType::f16 || p.type == DType::bf16;

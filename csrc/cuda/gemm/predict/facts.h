@@ -1,9 +1,9 @@
-// The counts that kernels with tiles of C have in common: the tiles of a multiprocessor, the bytes that they
-// load, and the copies made first.
+// A problem as kernels find it in memory.
 #pragma once
 
+#include "core/gpu.h"
 #include "core/min_max.h"
-#include "cuda/gemm/predict/counts.h"
+#include "core/problem.h"
 #include "cuda/gemm/predict/plans.h"
 
 namespace fastgemm::predict {
@@ -52,23 +52,5 @@ Facts facts(const GemmProblem&);
 inline double rate(const Gpu& gpu, Unit unit, DType type) {
   return std::max(multiply_adds(gpu, unit, type), 1.0);
 }
-
-// A launch of tiles (m, n). A multiprocessor has `resident` of them at a time, a step has `depth` values of
-// k, and `splits` blocks share the k of a tile.
-struct Launch {
-  int64_t m, n, depth, resident, splits = 1;
-  bool shares = false;  // persistent blocks share all work evenly
-};
-Counts count_tiles(const Facts&, const Launch&, const Gpu&, double multiply_adds_a_cycle);
-
-// How an operand is copied before the product: in the layout that it has (parts/panels.cuh, row_copies.cuh;
-// one launch for both operands), or so that it lies along k (copied_operand.cuh).
-enum class Copy { none, rows, transposed };
-void add_copies(Counts&, const Facts&, const Gpu&, Copy a, Copy b);
-// The copies that struct BoxOperands makes, and whether it exchanges A and B (C^T = B^T A^T).
-bool swaps_boxes(const Facts&, bool registers);
-void add_boxes(Counts&, const Facts&, const Gpu&, bool registers);
-// The copies that rows_operands() makes.
-void add_rows(Counts&, const Facts&, const Gpu&, bool takes_any);
 
 }  // namespace fastgemm::predict
