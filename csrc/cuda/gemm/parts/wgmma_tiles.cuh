@@ -51,18 +51,17 @@ struct alignas(1024) WarpBoxes {
   unsigned char box[BOXES][16 * 128];  // (16, 128 bytes), swizzled
 };
 
-// A warp stores its 16 rows of a tile, from (row, column) on, as elements of Out. The TMA reads a box while
-// the warp goes on, so the warp waits before it writes a box again: until at most the BOXES - 1 newest
-// stores, which are of the other boxes, are still being read.
-template <class Out, class T, int BOXES, int R>
-__device__ __forceinline__ void store_boxes(WarpBoxes<BOXES>& boxes, const TensorMap& out,
-                                            Accumulator<T> alpha, const Accumulator<T> (&sum)[R], int row,
-                                            int column, int batch) {
+// A warp writes its 16 rows of a tile to its boxes, as elements of Out, and calls store(box, column) for each
+// of them: it begins at that column of the tile. The TMA reads a box while the warp goes on, so the warp
+// waits before it writes a box again: until at most the BOXES - 1 newest stores, which are of the other
+// boxes, are still being read.
+template <class Out, class T, int BOXES, int R, class Store>
+__device__ __forceinline__ void fill_boxes(WarpBoxes<BOXES>& boxes, Accumulator<T> alpha,
+                                           const Accumulator<T> (&sum)[R], Store&& store) {
   // Columns of a box of 16 rows, and the sums that each of 32 lanes writes to it. Boxes are used in turn,
   // from the first on in each tile.
   constexpr int kColumns = 128 / int(sizeof(Out)), kSums = 16 * kColumns / 32;
   static_assert(R / kSums % BOXES == 0);
-  const bool elected = elect_one();  // always the same lane: a thread can wait only for its own stores
   FASTGEMM_UNROLL
   for (int box = 0; box < R / kSums; ++box) {
     unsigned char* const to = boxes.box[box % BOXES];
@@ -78,9 +77,7 @@ __device__ __forceinline__ void store_boxes(WarpBoxes<BOXES>& boxes, const Tenso
     }
     fence_async_shared();
     __syncwarp();
-    if (!elected) continue;
-    store_box(&out, to, column + box * kColumns, row, batch);
-    commit_stores();
+    store(to, box * kColumns);
   }
 }
 
@@ -88,7 +85,7 @@ __device__ __forceinline__ void store_boxes(WarpBoxes<BOXES>& boxes, const Tenso
 //   - beta is 0, because a box holds only the product;
 //   - rows and matrices begin at multiples of 16 bytes, as the TMA demands, and do not overlap;
 //   - a row is a multiple of 16 bytes long, because the TMA writes the last 16 bytes of a row as a whole.
-// Other results are stored by store_sums().
+// The warp itself stores other results.
 template <class T>
 bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
   const Result<T>& r = g.result;
@@ -102,16 +99,32 @@ bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
   return true;
 }
 
-// A warpgroup stores its 64 rows of a tile, each warp 16 of them: in boxes if map_result() made a map, and
-// otherwise as wgmma_persistent does.
+// A warpgroup stores its 64 rows of a tile, each warp 16 of them, in boxes. If map_result() made a map, the
+// TMA stores a box. Otherwise it holds sums, and the warp stores them row by row; a loop, because code for
+// each of a thread's sums takes longer to compile than the rest of the kernel.
 template <int BM, int BN, class T, int BOXES, int R>
 __device__ __forceinline__ void store_tile(WarpBoxes<BOXES>& boxes, const TensorMap& out, bool in_boxes,
                                            const WgmmaProblem<T>& p, const Accumulator<T> (&sum)[R],
                                            const TilePlace<16>& tile) {
-  const int row = tile.row * BM, column = tile.column * BN, warp = warp_index();
-  if (!in_boxes) return store_sums(p.gemm.at_batch(tile.batch), sum, row + 64 * (warp / 4), column);
-  with_stored_type(p.gemm.result, [&]<class Out>() {
-    store_boxes<Out, T>(boxes, out, p.gemm.result.alpha, sum, row + 16 * warp, column, tile.batch);
+  const int row = tile.row * BM + 16 * warp_index(), column = tile.column * BN;
+  if (in_boxes) {
+    const bool elected = elect_one();  // always the same lane: a thread can wait only for its own stores
+    return with_stored_type(p.gemm.result, [&]<class Out>() {
+      fill_boxes<Out, T>(boxes, p.gemm.result.alpha, sum, [&](const unsigned char* box, int first) {
+        if (!elected) return;
+        store_box(&out, box, column + first, row, tile.batch);
+        commit_stores();
+      });
+    });
+  }
+  using Sum = std::conditional_t<std::is_integral_v<Accumulator<T>>, int32_t, float>;
+  const Gemm<T> g = p.gemm.at_batch(tile.batch);
+  fill_boxes<Sum, T>(boxes, 1, sum, [&](const unsigned char* box, int first) {
+    const int lane = fresh_lane(), at = column + first + lane;
+    FASTGEMM_NO_UNROLL
+    for (int i = 0; i < 16; ++i)
+      if (row + i < g.m && at < g.n)
+        g.store(row + i, at, load_vector<Sum>(box + swizzled<Swizzle::bytes128>(uint32_t(i * 128 + lane * 4))));
   });
 }
 
