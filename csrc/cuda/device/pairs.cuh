@@ -4,6 +4,11 @@
 
 #include "cuda/device/numeric.cuh"
 
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
 namespace fastgemm::FASTGEMM_TARGET {
 
 // The same number twice.

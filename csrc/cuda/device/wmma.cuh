@@ -7,6 +7,8 @@
 #include "cuda/device/sync.cuh"
 
 #if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <mma.h>
 #else
 #include "simt/matrix.h"
