@@ -65,6 +65,21 @@ def test_a_new_kernel_stands_where_all_of_them_would_put_it(pages):
     assert not check_sass.stale_files(narrow + new + tiled)
 
 
+def test_a_check_compares_what_was_built(pages):
+    """The columns and resources of other architectures count only where their kernels were built."""
+    kernels = pages + compiled(TILED, "tiled<double>", 50)
+    two = [k for k in kernels if k.arch != "sm_120"]
+    assert not check_sass.stale_files(two, check=True)
+    assert set(check_sass.stale_files(two)) == {check_sass.DOCUMENT, check_sass.RESOURCES}
+    for arch in ("sm_90a", "sm_80", "sm_120"):
+        next(k for k in kernels if k.arch == arch).registers += 8
+        stale = check_sass.stale_files(
+            [k for k in kernels if k.arch != "sm_120" or arch == "sm_120"], check=True
+        )
+        assert set(stale) == {check_sass.DOCUMENT, check_sass.RESOURCES}, arch
+        next(k for k in kernels if k.arch == arch).registers -= 8
+
+
 def test_what_is_not_compiled_is_not_taken_out(tmp_path):
     """A folder that holds only one kernel's object says nothing about the other kernels."""
     (tmp_path / NARROW.parent).mkdir(parents=True)
