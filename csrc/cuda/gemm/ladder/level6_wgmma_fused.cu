@@ -9,14 +9,14 @@
 //
 // 10 bytes per element of C become 2, and the sums are rounded once either way. What changes from
 // wgmma_setmaxnreg: when a tile is complete, each thread adds the bias to its sums and applies the activation
-// in registers (finish_tile()), and then stores them as before. The tensor cores wait meanwhile: gelu takes
-// 14 instructions per element, about 5 % of a product with K = 4096. So fusion pays if K is short, or if C is
-// large compared with the operands. A residual is passed as the C that beta adds. Then sums are stored
-// element by element, because a store by the TMA cannot add C.
+// in registers (finish_strip() in parts/epilogues), and then stores them as before. The tensor cores wait
+// meanwhile: gelu takes 14 instructions per element, about 5 % of a product with K = 4096. So fusion pays if
+// K is short, or if C is large compared with the operands. A residual is passed as the C that beta adds. Then
+// the warps store C themselves, because a store by the TMA cannot add C.
 //
 // It applies the epilogue if the operands lie along k and C is row-major (fuses_in_fragments in rules.h). In
 // other cases it computes the plain product, and a pass follows.
-#include "cuda/device/activation.cuh"
+#include "cuda/gemm/parts/epilogues/epilogue.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/wgmma_tiles.cuh"
 
@@ -26,36 +26,9 @@ namespace {
 constexpr int kBM = 128, kBN = 256;  // block tile
 constexpr int kConsumerWarps = 4 * (kBM / 64), kThreads = 32 * kConsumerWarps + 128;
 constexpr int kStages = 4, kBlocks = 1;  // on a multiprocessor
+constexpr int kBiasBytes = 16;           // in registers at a time: the sums take 128 of them
 
 using Shared = WgmmaStep<kBM, kBN, kStages, kBlocks, 2>::Shared;
-
-// `column` is the first column of the tile, and C has `columns`. A thread's sums come in groups of four: two
-// are neighbours in a row of C, and the other two are 8 rows below them. So one pair of bias elements serves
-// all four. Pairs are 8 columns apart. They are loaded a few at a time, because each takes a register, and
-// the sums take 128. (finish_fragments() in parts/epilogues/epilogue.cuh does this for tiles of any width.)
-template <class Out, class T>
-__device__ __forceinline__ void finish_tile(const Epilogue& e, float (&sum)[kBN / 2], int column,
-                                            int columns) {
-  constexpr int kAtOnce = 32 / int(sizeof(Out));  // sums
-  const Out* const bias = static_cast<const Out*>(e.bias);
-  if (bias == nullptr) columns = 0;
-  column += WgmmaLayout<TensorCoreElement<T>>::c(fresh_lane(), 0).column;
-  with_activation(e.activation, [&]<Activation activation>() {
-    FASTGEMM_UNROLL
-    for (int i = 0; i < kBN / 2; i += kAtOnce) {
-      __syncwarp();  // keeps the compiler from loading all of the bias first
-      Vector<Out, 2> pair[kAtOnce / 4] = {};
-      FASTGEMM_UNROLL
-      for (int j = 0; j < kAtOnce / 4; ++j) {
-        const int at = column + 2 * i + 8 * j;
-        if (at < columns) pair[j] = load_vector<Vector<Out, 2>>(bias + at);
-      }
-      FASTGEMM_UNROLL
-      for (int j = 0; j < kAtOnce; ++j)
-        sum[i + j] = short_activation<activation>(sum[i + j] + widen(pair[j / 4][j % 2]));
-    }
-  });
-}
 
 template <class T, Major a_major, Major b_major>
 __global__ void __launch_bounds__(kThreads, kBlocks)
@@ -79,9 +52,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   RingPosition<kStages> at{0, 0};
   for_each_tile(p, [&](const TilePlace<16>& tile) {
     multiply_tile<Stage>(sum, *shared, at, p.steps, warp / 4);
-    if (epilogue.asked())
+    if (b_major == Major::k && epilogue.asked())  // it is asked only for operands along k
       with_stored_type(p.gemm.result, [&]<class Out>() {
-        finish_tile<Out, T>(epilogue, sum, tile.column * kBN, int(p.gemm.n));
+        finish_strip<kBiasBytes, Out>(epilogue, tile.column * kBN, int(p.gemm.n), sum);
       });
     store_tile<kBM, kBN>(shared->boxes[warp], out, in_boxes, p, sum, tile);
   });

@@ -124,7 +124,8 @@ __device__ __forceinline__ void store_tile(WarpBoxes<BOXES>& boxes, const Tensor
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < 16; ++i)
       if (row + i < g.m && at < g.n)
-        g.store(row + i, at, load_vector<Sum>(box + swizzled<Swizzle::bytes128>(uint32_t(i * 128 + lane * 4))));
+        g.store(row + i, at,
+                load_vector<Sum>(box + swizzled<Swizzle::bytes128>(uint32_t(i * 128 + lane * 4))));
   });
 }
 
