@@ -63,7 +63,7 @@ void Block::refuse_within_launch(const char* kernel) const {
 }
 
 void Block::run_grid(const char* kernel, dim3 grid, dim3 size, int cluster, size_t shared_bytes,
-                     const std::function<void()>& body) {
+                     const Body& body) {
   refuse(
       grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535,
       kernel, "grid " + text(grid));

@@ -13,7 +13,7 @@
 
 #include "core/interrupt.h"
 #include "simt/fiber.h"
-#include "simt/runtime.h"
+#include "simt/host.h"
 
 namespace fastgemm::simt::runtime {
 
@@ -45,7 +45,7 @@ struct Thread {
 class Block {
  public:
   void run_grid(const char* kernel, dim3 grid, dim3 block, int cluster, size_t shared_bytes,
-                const std::function<void()>& body);
+                const Body& body);
   void refuse_within_launch(const char* kernel) const;
 
   Thread& current() { return *current_; }
@@ -121,7 +121,7 @@ class Block {
   // Threads that arrived at the cluster's barrier in this phase; threads that returned; threads that returned
   // and did not arrive in this phase.
   int cluster_arrivals_ = 0, returned_ = 0, excused_ = 0;
-  const std::function<void()>* body_ = nullptr;
+  const Body* body_ = nullptr;
   std::unique_ptr<Stacks> stacks_;
   uintptr_t stacks_begin_ = 0, stacks_bytes_ = 0;
   std::vector<Thread> threads_;

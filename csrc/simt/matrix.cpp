@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "simt/runtime.h"
+#include "simt/session.h"
 #include "simt/trace.h"
 
 namespace fastgemm::simt {

@@ -38,8 +38,8 @@ std::recursive_mutex& one_at_a_time() {
 
 void refuse_within_launch(const char* kernel) { block.refuse_within_launch(kernel); }
 
-void run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes,
-              const std::function<void()>& body, const char* function, int cluster) {
+void run_grid(const char* kernel, dim3 grid, dim3 size, size_t shared_bytes, const Body& body,
+              const char* function, int cluster) {
   const std::lock_guard lock(one_at_a_time());
   refuse_within_launch(kernel);
   Session& now = session();

@@ -6,9 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <mutex>
-#include <string>
+#include <type_traits>
 
 struct dim3 {
   unsigned x, y, z;
@@ -27,30 +25,33 @@ inline constexpr int kWarp = 32;
 inline constexpr int kMostThreads = 1024, kMostOfCluster = 4096;  // of a block; of a cluster
 inline constexpr uint32_t kFullWarp = 0xffffffffu;
 
+// Refers to a function object of the caller, which outlives the launch. std::function would do the same, but
+// every file of a kernel would have to read <functional>.
+class Body {
+ public:
+  template <class Function>
+    requires(!std::is_same_v<Function, Body>)
+  Body(const Function& function)
+      : function_(&function), call_([](const void* called) { (*static_cast<const Function*>(called))(); }) {}
+  void operator()() const { call_(function_); }
+
+ private:
+  const void* function_;
+  void (*call_)(const void*);
+};
+
 // Runs `body` once for every thread of the grid. Throws std::runtime_error, with the names of kernel, block
 // and thread, for a launch that a GPU would refuse, for a deadlock, and for errors reported by fail() and
-// stop(). `function` is the mangled name of a type whose name contains the kernel. `cluster` adjacent blocks
-// form a cluster.
-void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-              const std::function<void()>& body, const char* function = "", int cluster = 1);
-
-// Locked while a grid runs, or code that launches grids.
-std::recursive_mutex& one_at_a_time();
-
-// Throws if a grid is running. This happens if a signal handler, called because the grid polls for signals,
-// launches another grid. Call it with one_at_a_time() locked, before changing state that the grid uses.
-void refuse_within_launch(const char* kernel);
+// stop() (host.h). `function` is the mangled name of a type whose name contains the kernel. `cluster`
+// adjacent blocks form a cluster.
+void run_grid(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes, const Body& body,
+              const char* function = "", int cluster = 1);
 
 // The functions below are called inside of a kernel.
-
-[[noreturn]] void fail(const std::string& what);
 
 // Reports a shuffle that reads an inactive lane. (Instrumented code cannot build the message itself, because
 // the memory of its characters is not GPU memory.)
 [[noreturn]] void fail_shuffle(int lane);
-
-// Like fail(), for code that exceptions must not pass through: ends the block and does not return.
-[[noreturn]] void stop(const std::string& what);
 
 // Whether a thread of a kernel or a collective operation is running.
 bool inside();
@@ -103,10 +104,6 @@ void wait_until(const char* what, const Condition& holds, const void* site) {
 
 // Lets the other threads run, for loops that poll memory.
 void yield();
-
-// Registers a copy in flight to shared memory. `land` runs when no thread can continue without it, the latest
-// copy first. `site` is the instruction that requested it.
-void land_later(const void* to_shared, std::function<void()> land, const void* site);
 
 }  // namespace fastgemm::simt::runtime
 

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "simt/runtime.h"
+#include "simt/host.h"
 
 namespace fastgemm::simt {
 

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "simt/session.h"
-
 namespace fastgemm::simt {
+
+enum class Kind : uint8_t;  // session.h
 
 // Records the access of one lane in an emulated instruction, before it happens. `site` is the
 // __builtin_return_address(0) of the function that the kernel calls.

@@ -9,7 +9,6 @@
 #include "cuda/device/platform.cuh"
 
 #if !defined(__CUDACC__)
-#include <functional>
 #include <typeinfo>
 #endif
 
@@ -78,7 +77,7 @@ struct Launcher<kernel> {
 
   void operator()(Parameters... parameters) const {
     const auto body = [&] { kernel(parameters...); };
-    simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, std::ref(body), typeid(Launcher).name(),
+    simt::run_grid(name, shape.grid, shape.block, shape.shared_bytes, body, typeid(Launcher).name(),
                    shape.cluster);
   }
 };
