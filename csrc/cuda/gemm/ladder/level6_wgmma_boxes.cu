@@ -19,7 +19,7 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 constexpr int kBM = 128, kBN = 128, kStages = 3, kBlocks = 2, kBoxes = 1;
 struct WgmmaBoxes : WgmmaStep<kBM, kBN, kStages, kBlocks, kBoxes> {
-  static constexpr bool kAnyA = true;  // level=None may choose it
+  static constexpr bool kChosen = true;
 };
 
 void gemm_wgmma_boxes(const GemmProblem& p, Context& c) { run_wgmma_tiles<WgmmaBoxes>("wgmma_boxes", p, c); }

@@ -101,30 +101,31 @@ bool map_result(TensorMap& map, const Gemm<T>& g, int batch) {
 
 // A warpgroup stores its 64 rows of a tile, each warp 16 of them, in boxes. If map_result() made a map, the
 // TMA stores a box. Otherwise it holds sums, and the warp stores them row by row; a loop, because code for
-// each of a thread's sums takes longer to compile than the rest of the kernel.
-template <int BM, int BN, class T, int BOXES, int R>
+// each of a thread's sums takes longer to compile than the rest of the kernel. With `unrolled` there is such
+// code, as in wgmma_persistent.
+template <int BM, int BN, bool unrolled = false, class T, int BOXES, int R>
 __device__ __forceinline__ void store_tile(WarpBoxes<BOXES>& boxes, const TensorMap& out, bool in_boxes,
                                            const WgmmaProblem<T>& p, const Accumulator<T> (&sum)[R],
                                            const TilePlace<16>& tile) {
-  const int row = tile.row * BM + 16 * warp_index(), column = tile.column * BN;
-  if (in_boxes) {
-    const bool elected = elect_one();  // always the same lane: a thread can wait only for its own stores
+  const int row = tile.row * BM, column = tile.column * BN, warp = warp_index(), row0 = row + 16 * warp;
+  if (in_boxes)
     return with_stored_type(p.gemm.result, [&]<class Out>() {
+      const bool elected = elect_one();  // always the same lane: a thread can wait only for its own stores
       fill_boxes<Out, T>(boxes, p.gemm.result.alpha, sum, [&](const unsigned char* box, int first) {
         if (!elected) return;
-        store_box(&out, box, column + first, row, tile.batch);
+        store_box(&out, box, column + first, row0, tile.batch);
         commit_stores();
       });
     });
-  }
-  using Sum = std::conditional_t<std::is_integral_v<Accumulator<T>>, int32_t, float>;
   const Gemm<T> g = p.gemm.at_batch(tile.batch);
+  if constexpr (unrolled) return store_sums(g, sum, row + 64 * (warp / 4), column);
+  using Sum = std::conditional_t<std::is_integral_v<Accumulator<T>>, int32_t, float>;
   fill_boxes<Sum, T>(boxes, 1, sum, [&](const unsigned char* box, int first) {
     const int lane = fresh_lane(), at = column + first + lane;
     FASTGEMM_NO_UNROLL
     for (int i = 0; i < 16; ++i)
-      if (row + i < g.m && at < g.n)
-        g.store(row + i, at,
+      if (row0 + i < g.m && at < g.n)
+        g.store(row0 + i, at,
                 load_vector<Sum>(box + swizzled<Swizzle::bytes128>(uint32_t(i * 128 + lane * 4))));
   });
 }
@@ -136,7 +137,9 @@ template <int BM, int BN, int STAGES, int BLOCKS, int BOXES>
 struct WgmmaStep {
   static constexpr int kBM = BM, kBN = BN, kStages = STAGES, kBlocks = BLOCKS;
   static constexpr int kConsumerWarps = 4 * (BM / 64), kThreads = 32 * kConsumerWarps + 32;
-  static constexpr bool kAnyA = false;  // run_wgmma_step()
+  // Whether level=None may choose it. Then A may have any layout, and the machine code of the main loop is
+  // that which was measured: a loop that stores would change it.
+  static constexpr bool kChosen = false;
   struct Shared : StageRing<STAGES, (BM + BN) * 128> {
     WarpBoxes<BOXES> boxes[kConsumerWarps];
   };
@@ -164,7 +167,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   RingPosition<S::kStages> at{0, 0};
   for_each_tile(p, [&](const TilePlace<16>& tile) {
     multiply_tile<Stage>(sum, *shared, at, p.steps, warp / 4);
-    store_tile<S::kBM, S::kBN>(shared->boxes[warp], out, in_boxes, p, sum, tile);
+    store_tile<S::kBM, S::kBN, S::kChosen>(shared->boxes[warp], out, in_boxes, p, sum, tile);
   });
   wait_stores_read<0>();  // when the block ends, its shared memory, with the boxes, may go to another block
 #endif
@@ -190,7 +193,7 @@ void run_wgmma_tiles(const char* name, const GemmProblem& problem, Context& cont
         launch_tiles<gemm_wgmma_tiles_kernel<S, T, a_major, b_major>>(
             name, S::kBlocks, S::kThreads, sizeof(typename S::Shared), maps, p, context);
       },
-      std::bool_constant<S::kAnyA>());
+      std::bool_constant<S::kChosen>());
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
