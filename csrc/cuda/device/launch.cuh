@@ -4,13 +4,10 @@
 
 #include <cstdint>
 #include <source_location>
+#include <typeinfo>
 
 #include "core/context.h"
 #include "cuda/device/platform.cuh"
-
-#if !defined(__CUDACC__)
-#include <typeinfo>
-#endif
 
 namespace fastgemm::FASTGEMM_TARGET {
 

@@ -1,8 +1,6 @@
 // The element types as bits in memory, their accumulator types, and the conversions between the two.
 #pragma once
 
-#include <type_traits>
-
 #include "cuda/device/platform.cuh"
 
 namespace fastgemm::FASTGEMM_TARGET {
@@ -97,8 +95,7 @@ __device__ __forceinline__ uint32_t widen(int16_t x) { return uint32_t(int32_t(x
 __device__ __forceinline__ uint32_t widen(int32_t x) { return uint32_t(x); }
 __device__ __forceinline__ uint64_t widen(int64_t x) { return uint64_t(x); }
 #if defined(__CUDACC__)
-// In this file PTX takes the place of CUDA's headers for 16-bit types, which a third of the files need and
-// which take longer to read than the rest of what a file includes.
+// PTX, because CUDA's headers for 16-bit types take as long to read as all else that most files include.
 __device__ __forceinline__ float widen(Half x) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
