@@ -39,7 +39,6 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
   const bool inside = index < blocks;
   const Rectangle r = block_of(g, inside ? index : 0, across);
   const uint32_t runs = inside ? uint32_t(r.runs()) : 0;
-  const auto place = [&](uint32_t at) { return at < runs ? place_of<form>(r, at) : Place{}; };
   Run<T, source> run[RUNS];
   const auto load = [&](uint32_t first) {
     // Runs whose loads are under way at the same time: as many as registers allow.
@@ -47,7 +46,9 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
     constexpr int kTogether = RUNS < kMost ? RUNS : kMost;
     FASTGEMM_UNROLL
     for (int i = 0; i < RUNS; i += kTogether)
-      load_runs<kTogether, form>(run + i, g, [&](int j) { return place(first + (i + j) * TEAM + member); });
+      load_runs<kTogether, form>(
+          run + i, g, [&](int j) { return first + (i + j) * TEAM + member < runs; },
+          [&](int j) { return place_of<form>(r, first + (i + j) * TEAM + member); });
   };
   uint32_t bits = 0;
   uint32_t first = 0;
@@ -65,8 +66,9 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
   if (!by.exact || bits > kModerate) {
     FASTGEMM_NO_UNROLL
     for (uint32_t at = member; at < runs; at += TEAM) {
-      load_runs<1, form>(run, g, [&](int) { return place(at); });
-      run[0].template store<code, false, form>(g, place(at), by);
+      const Place place = place_of<form>(r, at);
+      load_runs<1, form>(run, g, [](int) { return true; }, [&](int) { return place; });
+      run[0].template store<code, false, form>(g, place, by);
     }
     return;
   }
@@ -74,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
     FASTGEMM_UNROLL
     for (int i = 0; i < RUNS; ++i) {
       const uint32_t at = first + i * TEAM + member;
-      if (at < runs) run[i].template store<code, true, form>(g, place(at), by);
+      if (at < runs) run[i].template store<code, true, form>(g, place_of<form>(r, at), by);
     }
     if (first == 0) break;
     first -= RUNS * TEAM;

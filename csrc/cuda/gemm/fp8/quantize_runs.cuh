@@ -97,7 +97,7 @@ bool is_in_vectors(const QuantizeFp8& g) {
           (g.residual_row_stride % kPer16Bytes<T> == 0 && is_aligned(static_cast<const T*>(g.residual), 16)));
 }
 
-// Where a run lies; it has `count` numbers, none of them if it is outside of x.
+// Where a run lies, and how many numbers it has.
 struct Place {
   int64_t row, column;
   int count;
@@ -248,13 +248,14 @@ class Run {
   float activated_[kEach];
 };
 
-// Loads the runs at place(0), place(1), ... Those outside of x are 0, which activations keep.
-template <int RUNS, Form form, class T, Source source, class PlaceOf>
-__device__ __forceinline__ void load_runs(Run<T, source>* run, const QuantizeFp8& g, PlaceOf&& place) {
+// Loads the runs at place(0), place(1), ..., those that are inside of x. Others are 0, which activations
+// keep.
+template <int RUNS, Form form, class T, Source source, class Inside, class PlaceOf>
+__device__ __forceinline__ void load_runs(Run<T, source>* run, const QuantizeFp8& g, Inside&& inside,
+                                          PlaceOf&& place) {
   FASTGEMM_UNROLL
   for (int i = 0; i < RUNS; ++i) {
-    const Place p = place(i);
-    p.count > 0 ? run[i].template load<form>(g, p) : run[i].clear();
+    inside(i) ? run[i].template load<form>(g, place(i)) : run[i].clear();
   }
   if constexpr (source == Source::gated) {
     FASTGEMM_UNROLL
@@ -268,10 +269,8 @@ __device__ __forceinline__ void load_runs(Run<T, source>* run, const QuantizeFp8
   if constexpr (source != Source::x) {
     if (g.residual == nullptr) return;
     FASTGEMM_UNROLL
-    for (int i = 0; i < RUNS; ++i) {
-      const Place p = place(i);
-      if (p.count > 0) run[i].template add_residual<form>(g, p);
-    }
+    for (int i = 0; i < RUNS; ++i)
+      if (inside(i)) run[i].template add_residual<form>(g, place(i));
   }
 }
 

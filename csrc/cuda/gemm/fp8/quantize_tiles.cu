@@ -83,11 +83,11 @@ struct Tile {
   __device__ __forceinline__ void load(const QuantizeFp8& g) {
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; i += kTogether)
-      load_runs<kTogether, form>(run + i, g, [&](int j) { return place(i + j); });
+      load_runs<kTogether, form>(
+          run + i, g, [&](int j) { return has_row(i + j); }, [&](int j) { return place(i + j); });
   }
-  __device__ __forceinline__ Place place(int i) const {
-    return {top + row + i, left + column, i < rows ? cols : 0};
-  }
+  __device__ __forceinline__ bool has_row(int i) const { return i < rows && cols > 0; }
+  __device__ __forceinline__ Place place(int i) const { return {top + row + i, left + column, cols}; }
   __device__ __forceinline__ uint32_t largest_of_all() const {
     uint32_t bits = 0;
     FASTGEMM_UNROLL
@@ -187,17 +187,16 @@ __device__ __forceinline__ void round_rows(const QuantizeFp8& g, Tile<T, source>
   const auto store = [&]<Form form>() {
     FASTGEMM_UNROLL
     for (int i = 0; i < kEach; ++i)
-      if (tile.place(i).count > 0) tile.run[i].template store<code, true, form>(g, tile.place(i), by[i]);
+      if (tile.has_row(i)) tile.run[i].template store<code, true, form>(g, tile.place(i), by[i]);
   };
   if (quickly)
     return vectors ? store.template operator()<Form::lines>() : store.template operator()<Form::any>();
   FASTGEMM_NO_UNROLL
-  for (int i = 0; i < tile.rows; ++i) {
+  for (int i = 0; tile.has_row(i); ++i) {
     Run<T, source> run;
     const Place place = tile.place(i);
-    load_runs<1, Form::any>(&run, g, [&](int) { return place; });
-    if (place.count > 0)
-      run.template store<code, false, Form::any>(g, place, Divisor(all.scale.of[part][tile.row + i]));
+    load_runs<1, Form::any>(&run, g, [](int) { return true; }, [&](int) { return place; });
+    run.template store<code, false, Form::any>(g, place, Divisor(all.scale.of[part][tile.row + i]));
   }
 }
 
