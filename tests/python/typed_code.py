@@ -74,7 +74,7 @@ def scaled(a: Tensor) -> None:
 
 
 def wrong_scaled(a: Tensor) -> None:
-    fastgemm.quantize_fp8(a, "column")  # type: ignore[arg-type]
+    fastgemm.quantize_fp8(a, "column")  # type: ignore[call-overload]
     fastgemm.linear(a, a, out_dtype=torch.float8_e4m3fn, out_scale="column")  # type: ignore[call-overload]
     fastgemm.scaled_mm(a, a, a)  # type: ignore[call-arg]
     fastgemm.scaled_grouped_mm(a, a, a, a, a, precision="fast")  # type: ignore[call-arg]

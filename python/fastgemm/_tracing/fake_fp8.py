@@ -193,9 +193,10 @@ def quantize_fp8(
 def quantize_fp8_twice(
     x: Tensor, *, block_rows: int, block_cols: int, dtype: torch.dtype | None = None, e8m0: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    given = {"block_rows": block_rows, "block_cols": block_cols, "dtype": dtype, "e8m0": e8m0}
     _require((block_rows, block_cols) in RECIPES.values(), lambda: "these blocks are of no recipe")
-    return *quantize_fp8(x, **given), *quantize_fp8(x.mT, **given)
+    codes, scales = quantize_fp8(x, block_rows=block_rows, block_cols=block_cols, dtype=dtype, e8m0=e8m0)
+    shape, grid = x.shape[::-1], Blocks(block_rows, block_cols).grid(x.shape[1], x.shape[0])
+    return codes, scales, codes.new_empty(shape), scales.new_empty(grid)
 
 
 def register() -> None:
