@@ -64,13 +64,13 @@ void add_copies(Counts& c, const Facts& f, const Gpu& gpu, Copy a, Copy b) {
   if (a == Copy::rows || b == Copy::rows) c.more_launches += 1 / gpu.clock;
 }
 
-// The copies that struct BoxOperands makes, and whether it exchanges A and B (C^T = B^T A^T).
-// If A is multiplied from registers, an operand whose side runs along rows needs no copy; only one operand
-// can be A. So A and B may be exchanged.
+// Whether struct BoxOperands exchanges A and B (C^T = B^T A^T). If A is multiplied from registers, an operand
+// whose side runs along rows needs no copy; only one operand can be A.
 bool swaps_boxes(const Facts& f, bool registers) {
   const bool keeps_b = f.b.has_side_in_rows() && !(f.a.has_side_in_rows() && f.m >= f.n);
   return registers && f.size != 2 && keeps_b;
 }
+// The copies that struct BoxOperands makes.
 void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
   const auto copy = [&](const Operand& o, bool keeps) {
     if (o.has_side_in_rows() && f.size != 2 && !keeps) return Copy::transposed;
