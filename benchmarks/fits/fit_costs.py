@@ -45,8 +45,8 @@ SHARED = {
     "vectorized": ("float32", "int32"),
     "tiled": ("int32",),
     "thread_tile": ("int32",),
-    "warp_specialized": ("float64 int32", "float32 half"),
-    "cp_async": ("float64 float32 int32", "half"),
+    "warp_specialized": ("float32 half",),
+    "cp_async": ("float64", "float32", "half"),
     "small": ("float64 float32", "half", "int8", "int32"),
     "narrow": ("float64",),
     "direct": ("float64",),
@@ -56,7 +56,6 @@ SHARED = {
     "batched": ("float32", "int32"),
     "bf16x6_fused": ("float32",),
     "int8x10": ("int32",),
-    "crt": ("float64",),
 }
 KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 600, "bfloat16": 600, "int8": 240}
 
