@@ -57,7 +57,7 @@ def reference(x, recipe, code, e8m0):
 @pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
 def test_recipes(recipe, dtype, device):
     for (m, k), code in zip(
-        [(1, 1), (3, 40), (150, 300), (129, 128), (300, 7)], [E4M3, E5M2] * 3, strict=False
+        [(1, 1), (3, 40), (150, 300), (129, 128), (300, 7), (1, 700)], [E4M3, E5M2] * 3, strict=False
     ):
         x = (torch.randn(m, k) * torch.randn(m, 1).exp()).to(dtype)
         x[: m // 3, : k // 2] = 0
@@ -75,7 +75,7 @@ def test_recipes(recipe, dtype, device):
 @needs_simulator
 @pytest.mark.parametrize("recipe", NAMES)
 def test_on_the_simulator(recipe):
-    for (m, k), shift in (((130, 144), 0), ((3, 261), 1)):
+    for (m, k), shift in (((130, 144), 0), ((3, 261), 1), ((1, 264), 0)):
         x = torch.randn(m, k + shift).to(BF16)[:, shift:]
         with simulated_launches():
             codes, scales = fastgemm.quantize_fp8(x, recipe)

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kTile = 128, kAcross = kTile / kEach, kWarps = kThreads / 32;
 constexpr int kPart = 32, kParts = kTile / kPart;  // the shortest block of a line, and those of a tile's line
-constexpr int kMostPartials = 1024;
+constexpr int kMostPartials = 1024;                // which each tile reads
 
 // The codes of x or of the transposed matrix: their lines are rows of x, or columns. Blocks have 1 line, 128
 // or all, and of each line 32 numbers, 128 or all, so shifts take the place of divisions.
@@ -380,8 +380,9 @@ void launch_tiles(const QuantizeFp8& g, Context& context) {
 }  // namespace
 
 bool is_for_tiles(const QuantizeFp8& g) {
-  if (g.codes_t != nullptr || g.has_one_scale() || (g.block_rows == kTile && g.block_cols == kTile))
-    return true;
+  if (g.codes_t != nullptr || (g.block_rows == kTile && g.block_cols == kTile)) return true;
+  // One kernel of a team instead of two, for a row that it reads quickly.
+  if (g.has_one_scale()) return g.rows > 1 || g.scale_is_given || g.cols > (1 << 16);
   // Otherwise teams are faster for few rows, whose tiles would leave most threads without work, and with an
   // activation, which needs more registers.
   return g.as_it_is() && g.rows >= kTile && g.block_rows == 1 &&
