@@ -10,7 +10,8 @@ gradient of its weight. They sum over different dimensions, so each matrix is ro
 The model is made from a config with random weights; nothing is downloaded. The step is forward and backward,
 without an optimizer. All ways are timed in turn, beside torch in bfloat16.
 
-Exit codes: 0 fine, 1 gradients err by more than a fifth, 2 usage, or the transformers library is missing.
+Exit codes: 0 fine, 1 gradients err by more than 32 times as much as in bfloat16 (16 times is what e4m3, whose numbers
+have 4 bits fewer, lets expect), 2 usage, or the transformers library is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from torch import Tensor, nn
 
 OF_WEIGHTS: dict[str, Any] = {"row": "row", "1x128": "128x128"}  # for each recipe of the other operand
 BASELINE = "bfloat16"
-LARGEST_ERROR = 0.2
+LARGEST_ERROR = 32  # times that of bfloat16
 
 
 class Product(torch.autograd.Function):
@@ -128,7 +129,7 @@ def table_of(rows: list[dict[str, Any]], title: str) -> Table:
 @click.command(help=__doc__)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default=best_device)
 @click.option("--recipe", "recipes", type=click.Choice(list(OF_WEIGHTS)), multiple=True, help="Default: all.")
-@click.option("--layers", type=click.IntRange(1), help="Default: 8 on a GPU, 2 on a CPU.")
+@click.option("--layers", type=click.IntRange(1), default=2, show_default=True)
 @click.option(
     "--tokens", type=click.IntRange(1), help="Of one sequence. Default: 4096 on a GPU, 64 on a CPU."
 )
@@ -137,14 +138,14 @@ def table_of(rows: list[dict[str, Any]], title: str) -> Table:
 def main(
     device: str,
     recipes: tuple[str, ...],
-    layers: int | None,
+    layers: int,
     tokens: int | None,
     budget: float,
     path: Path | None,
 ) -> None:
     torch.manual_seed(0)
     given = SIZES[device]
-    sizes = Sizes(layers or given.layers, given.width, given.heads, given.inner, given.vocabulary)
+    sizes = Sizes(layers, given.width, given.heads, given.inner, given.vocabulary)
     count = tokens or (4096 if device == "cuda" else 64)
     ids = torch.randint(sizes.vocabulary, (1, count), device=device)
     rows = measured(sizes, recipes or tuple(OF_WEIGHTS), ids, budget)
@@ -153,9 +154,10 @@ def main(
     if path:
         head = {"environment": describe(device), "command": "python examples/fp8_training.py", "title": title}
         path.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
-    wrong = [f"{row['layers']}: {row['error']:.1e}" for row in rows if not row["error"] <= LARGEST_ERROR]
+    most = LARGEST_ERROR * rows[0]["error"]
+    wrong = [f"{row['layers']}: {row['error']:.1e}" for row in rows if not row["error"] <= most]
     if wrong:
-        raise click.ClickException("gradients err by more than a fifth: " + ", ".join(wrong))
+        raise click.ClickException(f"gradients err by more than {most:.1e}: " + ", ".join(wrong))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def test_recipes_are_timed_and_held_against_float32(tmp_path):
     plain, *others = json.loads(path.read_text())["rows"]
     assert [row["layers"] for row in (plain, *others)] == [example.BASELINE, "row", "1x128"]
     for row in others:
-        assert 0 < plain["error"] < 0.02 < row["error"] < example.LARGEST_ERROR
+        assert 0 < plain["error"] < 0.02 < row["error"] < 0.2
         assert row["microseconds"] > 0 and row["of_bfloat16"] > 0
 
 

@@ -116,7 +116,7 @@ def test_the_transposed_matrix(recipe, dtype, device):
         for one in (x[:, :k], x[:, 1:], x[:, :k].contiguous(), x[:, :k].contiguous().mT):
             code = E4M3 if m % 2 else E5M2
             got = fastgemm.quantize_fp8(one.to(device), recipe, dtype=code, transposed=True)
-            assert_both_sides(one, recipe, code, [each.cpu() for each in got])
+            assert_both_sides(one.cpu(), recipe, code, [each.cpu() for each in got])
 
 
 @needs_simulator
