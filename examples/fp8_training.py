@@ -10,8 +10,8 @@ gradient of its weight. They sum over different dimensions, so each matrix is ro
 The model is made from a config with random weights; nothing is downloaded. The step is forward and backward,
 without an optimizer. All ways are timed in turn, beside torch in bfloat16.
 
-Exit codes: 0 fine, 1 gradients err by more than 32 times as much as in bfloat16 (16 times is what e4m3, whose numbers
-have 4 bits fewer, lets expect), 2 usage, or the transformers library is missing.
+Exit codes: 0 fine, 1 gradients err by more than 32 times as much as in bfloat16 (16 times is what one expects of
+e4m3, whose numbers have 4 bits fewer), 2 usage, or the transformers library is missing.
 """
 
 from __future__ import annotations
