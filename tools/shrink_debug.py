@@ -34,7 +34,8 @@ from pathlib import Path
 # The launcher's own line stays: it tells where a kernel ends.
 BENEATH = re.compile(r"/cuda/device/(?!launch\.cuh)|/csrc/simt/|/include/c\+\+/")
 LONGEST_NAME = 100  # characters; a longer one loses the arguments of its templates
-SHARED_VARIABLE = "_ZZN8fastgemm4simt"  # as in csrc/simt/symbols.cpp
+SHARED_VARIABLE = "_ZZN8fastgemm4simt*"  # as in csrc/simt/symbols.cpp
+LAMBDAS = "*_cl[EI]*", "*_4_FUNE*"  # their functions have names that begin like that, too
 
 # Numbers of the DWARF 5 standard, sections 7.5 and 7.25.
 UNIT, SUBPROGRAM, INLINED, BLOCK = 0x11, 0x2E, 0x1D, 0x0B  # tags
@@ -342,7 +343,9 @@ def shrink(library: str, objcopy: str) -> None:
         reduced = Path(folder, "reduced")
         subprocess.run([*command, library, reduced], check=True)
         command = [objcopy, "--compress-debug-sections=zlib", "--wildcard", "--strip-unneeded"]
-        command += ["--keep-section", ".debug_*", "--keep-symbol", f"{SHARED_VARIABLE}*"]
+        command += ["--keep-section", ".debug_*"]
+        for pattern in (*(f"!{lambdas}" for lambdas in LAMBDAS), SHARED_VARIABLE):
+            command += ["--keep-symbol", pattern]
         subprocess.run([*command, reduced], check=True)
         shutil.copy(reduced, library)
 

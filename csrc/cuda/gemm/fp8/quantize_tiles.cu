@@ -7,8 +7,6 @@
 // matrix pass through shared memory, so that stores are as wide as those of the others. If a block of numbers
 // is larger than a tile (a row, a column, all), kernels before this one find the largest modulus of each.
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 
 #include "cuda/device/launch.cuh"
 #include "cuda/gemm/fp8/quantize_runs.cuh"
@@ -343,10 +341,6 @@ uint32_t* numbers(Context& context, int64_t count) {
 template <Fp8 code, class T, Source source, bool transposed>
 void launch_tiles(const QuantizeFp8& g, Context& context) {
   const int64_t across = ceil_div(g.cols, kTile), down = ceil_div(g.rows, kTile), tiles = across * down;
-  if (tiles > int64_t{INT32_MAX})
-    throw std::length_error(
-        "fastgemm: quantize_fp8 takes at most 2^31 - 1 tiles of 128 x 128 numbers on a GPU, not " +
-        std::to_string(tiles));
   Side rows(g), columns(g.transposed(nullptr));
   const dim3 block(kThreads);
   const bool vectors = is_in_vectors<T>(g);
