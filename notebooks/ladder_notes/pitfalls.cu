@@ -1,5 +1,8 @@
 // Products with the mistakes of docs/pitfalls.md, for notebook 05: each launcher commits one. In all of them
 // a block of kTile x kTile threads computes a tile of C, and what is not marked is right.
+#include <stdexcept>
+#include <string>
+
 #include "cuda/device/mma.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/gemm/parts/tile.cuh"
