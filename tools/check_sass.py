@@ -25,7 +25,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -238,20 +238,31 @@ def architectures(kernels: list[Kernel]) -> list[str]:
     return first + sorted(built - {*first}, key=lambda arch: int(re.sub(r"\D", "", arch)))
 
 
+def extent(numbers: Iterable[int]) -> str:
+    """Least and largest, such as "24 to 32"; empty if all are 0 or there are none."""
+    found = sorted({*numbers})
+    if not any(found):
+        return ""
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
 def table(kernels: list[Kernel]) -> str:
+    """A line for each kernel of a file, for all its instantiations."""
     kinds = (LOAD, BULK, STORE, SHARED_LOAD, SHARED_STORE)
     shown = architectures(kernels)
-    head = ["file", "kernel", *(f"registers, {arch}" for arch in shown), "shared memory"]
+    head = ["file", "kernel", "compiled for", *(f"registers, {arch}" for arch in shown), "shared memory"]
     head += [f"{kind}s" if kind != BULK else "bulk copies" for kind in kinds]
     lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * (len(head) - 2)]
-    by_name: dict[tuple[Path, str], dict[str, Kernel]] = {}
+    by_name: dict[tuple[Path, str], dict[str, dict[str, Kernel]]] = {}
     for k in kernels:
-        by_name.setdefault((k.source, k.name), {})[k.arch] = k
-    for (source, name), compiled in by_name.items():
-        registers = [str(compiled[arch].registers) if arch in compiled else "" for arch in shown]
-        first = next(compiled[arch] for arch in shown if arch in compiled)
-        cells = [f"{source}", f"`{name}`", *registers, str(first.shared)]
-        cells += [str(first.wide(kind) or "") for kind in kinds]
+        group = by_name.setdefault((k.source, k.name.partition("<")[0]), {})
+        group.setdefault(k.name, {})[k.arch] = k
+    for (source, name), group in by_name.items():
+        first = [next(made[arch] for arch in shown if arch in made) for made in group.values()]
+        cells = [f"{source}", f"`{name}`", str(len(group))]
+        cells += [extent(made[arch].registers for made in group.values() if arch in made) for arch in shown]
+        cells += [extent(k.shared for k in first) or "0"]
+        cells += [extent(k.wide(kind) for k in first) for kind in kinds]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -300,16 +311,11 @@ def with_rows_of(new: str, old: str) -> str:
     return "".join(head + sorted([*rows, *shown[2:]], key=lambda row: Path(file_of.match(row)[1])))
 
 
-def with_resources_of(new: str, old: str, gone: set[str]) -> str:
-    """Registers and shared memory of both, without the names in ``gone``. For a name in both: the new
-    values."""
+def with_resources_of(new: str, old: str) -> str:
+    """Registers and shared memory of both, of ``new`` for a name in both. What is no longer compiled leaves
+    when all kernels are read."""
     made = from_json(new)
-    return as_json(
-        {
-            arch: {name: each for name, each in found.items() if name not in gone} | made.get(arch, {})
-            for arch, found in from_json(old).items()
-        }
-    )
+    return as_json({arch: found | made.get(arch, {}) for arch, found in from_json(old).items()})
 
 
 def of_built(table: str, stored: str, built: list[str]) -> tuple[str, str]:
@@ -332,10 +338,8 @@ def stale_files(kernels: list[Kernel], only: bool = False, check: bool = False) 
     if check:
         old, stored = of_built(old, stored, architectures(kernels))
     if only:
-        of_files = "|".join(re.escape(str(source)) for source in {k.source for k in kernels})
-        gone = set(re.findall(rf"^\| (?:{of_files}) \| `(.+?)` \|", old, re.MULTILINE))
         new_table = with_rows_of(new_table, old)
-        new_resources = with_resources_of(new_resources, stored, gone)
+        new_resources = with_resources_of(new_resources, stored)
     page = text[:start] + new_table + text[end:]
     stale = {DOCUMENT: page} if new_table != old else {}
     return stale | ({RESOURCES: new_resources} if new_resources != stored else {})

@@ -41,16 +41,27 @@ def write(kernels: list[Kernel], **choice: bool) -> None:
 
 
 def rows() -> list[list[str]]:
-    """A kernel with this file, function and number of registers."""
+    """The file, the function, its instantiations and their registers."""
     lines = check_sass.DOCUMENT.read_text().splitlines()
-    return [[cell.strip(" `") for cell in line.split("|")[1:4]] for line in lines if ".cu" in line]
+    return [[cell.strip(" `") for cell in line.split("|")[1:5]] for line in lines if ".cu" in line]
+
+
+def stored(arch: str) -> dict[str, list[int]]:
+    return check_sass.from_json(check_sass.RESOURCES.read_text())[arch]
+
+
+def test_instantiations_of_a_kernel_share_a_line(pages):
+    assert rows() == [[str(NARROW), "narrow", "1", "30"], [str(TILED), "tiled", "2", "40 to 50"]]
+    assert stored("sm_80") == {"narrow<float>": [30, 64], "tiled<double>": [50, 64], "tiled<float>": [40, 64]}
+    write(compiled(TILED, "tiled<double>", 50))  # all kernels: the others are no longer compiled
+    assert rows() == [[str(TILED), "tiled", "1", "50"]]
+    assert stored("sm_80") == {"tiled<double>": [50, 64]}
 
 
 def test_one_kernel_s_rows_alone_are_replaced(pages):
     write(compiled(TILED, "tiled<float>", 44), only=True)
-    assert rows() == [[str(NARROW), "narrow<float>", "30"], [str(TILED), "tiled<float>", "44"]]
-    stored = check_sass.from_json(check_sass.RESOURCES.read_text())
-    assert stored["sm_80"] == {"narrow<float>": [30, 64], "tiled<float>": [44, 64]}
+    assert rows() == [[str(NARROW), "narrow", "1", "30"], [str(TILED), "tiled", "1", "44"]]
+    assert stored("sm_80")["tiled<float>"] == [44, 64] and stored("sm_80")["narrow<float>"] == [30, 64]
     page = check_sass.DOCUMENT.read_text()
     assert page.startswith(f"before\n{check_sass.BEGIN}| file |") and page.endswith(
         f"{check_sass.END}after\n"
@@ -61,7 +72,7 @@ def test_a_new_kernel_stands_where_all_of_them_would_put_it(pages):
     new = compiled(NEW, "new<float>", 60)
     narrow, tiled = pages[:3], pages[3:] + compiled(TILED, "tiled<double>", 50)
     write(new, only=True)
-    assert [name for name, *_ in rows()] == [str(NARROW), str(NEW), str(TILED), str(TILED)]
+    assert [name for name, *_ in rows()] == [str(NARROW), str(NEW), str(TILED)]
     assert not check_sass.stale_files(narrow + new + tiled)
 
 
