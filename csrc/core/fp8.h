@@ -59,8 +59,8 @@ struct QuantizeFp8 {
   Activation activation = Activation::none;
   const void* residual = nullptr;  // of the type of x, contiguous rows
   int64_t residual_row_stride = 0;
-  // If given: codes and scales of the transposed matrix, contiguous, too, by blocks of its own. Only of x as
-  // it is, without a given scale.
+  // If given: codes and scales of the transposed matrix, contiguous, too, by blocks of its own; `codes` may
+  // then be missing. Only of x as it is, without a given scale.
   void *codes_t = nullptr, *scales_t = nullptr;
   int64_t block_rows_t = 1, block_cols_t = 1;  // of its rows and columns
 

@@ -2,6 +2,7 @@
 // numbers and their scales. torch.ops.fastgemm._quantize_fp8_twice: a matrix and its transpose.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/passes.h"
 #include "torch/context.h"
@@ -20,6 +21,8 @@ DType type_of_numbers(int32_t dtype) {
   bad_value("x has dtype " + dtype_text(dtype) +
             "; accepted: torch.float32, torch.bfloat16 and torch.float16");
 }
+
+bool has_contiguous_columns(const View& x) { return x.stride(1) != 1 && x.stride(2) == 1; }
 
 // A matrix whose rows are contiguous.
 Tensor with_contiguous_rows(const Tensor& x) {
@@ -60,6 +63,20 @@ Tensor empty_scales(int64_t rows, int64_t cols, const QuantizeFp8& g, const View
   return empty_contiguous(std::array{rows, cols}, g.scale == ScaleType::e8m0 ? kFloat8E8M0 : kFloat, x);
 }
 
+// The blocks by which the transpose of what is read can be rounded, too: all, rows, and parts of them.
+bool is_for_both_sides(const Blocks& blocks) {
+  constexpr Blocks accepted[] = {{0, 0}, {1, 0}, {1, 32}, {1, 128}, {128, 128}};
+  return std::ranges::find(accepted, blocks) != std::end(accepted);
+}
+// Sets that the matrix is read whose rows are the columns of x, and only its transpose is rounded.
+void round_columns(QuantizeFp8& g, const View& x, const Blocks& blocks) {
+  std::swap(g.rows, g.cols);
+  g.x = x.data, g.row_stride = x.stride(1);
+  g.codes_t = std::exchange(g.codes, nullptr), g.scales_t = std::exchange(g.scales, nullptr);
+  g.block_rows_t = g.block_rows, g.block_cols_t = g.block_cols;
+  g.block_rows = size_of_block(blocks.rows, g.rows), g.block_cols = size_of_block(blocks.cols, g.cols);
+}
+
 }  // namespace
 
 void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
@@ -78,7 +95,9 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
   QuantizeFp8 g = rounded(v, blocks, dtype, e8m0);
   set_activation(g, activation);
   g.block_rows = size_of_block(rows, g.rows), g.block_cols = size_of_block(cols, g.cols);
-  const Tensor matrix = with_contiguous_rows(x);
+  const bool columns =
+      has_contiguous_columns(v) && !given && g.as_it_is() && !residual && is_for_both_sides(blocks);
+  const Tensor matrix = columns ? x : with_contiguous_rows(x);
   const View m(matrix);
   g.x = m.data, g.row_stride = m.stride(2);
   std::optional<Tensor> added;
@@ -102,6 +121,7 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
   const Tensor scales = empty_scales(scale_rows, scale_cols, g, v);
   if (given) check(aoti_torch_copy_(scales.get(), given->get(), 0), "copy_");
   g.codes = View(codes).data, g.scales = View(scales).data;
+  if (columns) round_columns(g, v, blocks);
   with_context(v, [&](Context& context, Device device, int) {
     if (g.rows > 0 && g.cols > 0) passes_of(device).quantize_fp8(g, context);
   });
@@ -118,14 +138,13 @@ void quantize_fp8_twice(StableIValue* stack, uint64_t, uint64_t) {
 
   const View v(x);
   QuantizeFp8 g = rounded(v, {rows, cols}, dtype, e8m0);
-  constexpr int64_t accepted[][2] = {{0, 0}, {1, 0}, {1, 32}, {1, 128}, {128, 128}};
-  if (std::ranges::none_of(accepted, [&](auto& each) { return each[0] == rows && each[1] == cols; }))
+  if (!is_for_both_sides({rows, cols}))
     bad_value(
         "a matrix and its transpose are rounded by blocks of all, of rows, of 1 x 32, 1 x 128 or 128 x 128 "
         "numbers, not of " +
         std::to_string(rows) + " x " + std::to_string(cols));
   // Both get the same treatment, so a matrix with contiguous columns needs no copy.
-  const bool turned = v.stride(1) != 1 && v.stride(2) == 1;
+  const bool turned = has_contiguous_columns(v);
   if (turned) std::swap(g.rows, g.cols);
   const Tensor matrix = turned ? x : with_contiguous_rows(x);
   const View m(matrix);

@@ -85,14 +85,19 @@ def test_on_the_simulator(recipe):
         )
 
 
+def assert_codes_of(x, recipe, code, got):
+    """``got`` has the codes and scales of x."""
+    expected, expected_scales = fastgemm.quantize_fp8(x.cpu().contiguous(), recipe, dtype=code)
+    codes, scales = (each.cpu() for each in got)
+    assert codes.is_contiguous() and codes.shape == x.shape and scales.shape == expected_scales.shape
+    assert torch.equal(scales.float().nan_to_num(-1), expected_scales.float().nan_to_num(-1))
+    assert torch.equal(codes.float().nan_to_num(999), expected.float().nan_to_num(999))
+
+
 def assert_both_sides(x, recipe, code, got):
     """``got`` has the codes and scales of x and of its transpose."""
-    sides = (got[:2], x), (got[2:], x.mT)
-    for (codes, scales), one in sides:
-        expected, expected_scales = fastgemm.quantize_fp8(one.contiguous(), recipe, dtype=code)
-        assert codes.is_contiguous() and codes.shape == one.shape and scales.shape == expected_scales.shape
-        assert torch.equal(scales.float().nan_to_num(-1), expected_scales.float().nan_to_num(-1))
-        assert torch.equal(codes.float().nan_to_num(999), expected.float().nan_to_num(999))
+    assert_codes_of(x, recipe, code, got[:2])
+    assert_codes_of(x.mT, recipe, code, got[2:])
 
 
 @every_device
@@ -116,7 +121,9 @@ def test_the_transposed_matrix(recipe, dtype, device):
         for one in (x[:, :k], x[:, 1:], x[:, :k].contiguous(), x[:, :k].contiguous().mT):
             code = E4M3 if m % 2 else E5M2
             got = fastgemm.quantize_fp8(one.to(device), recipe, dtype=code, transposed=True)
-            assert_both_sides(one.cpu(), recipe, code, [each.cpu() for each in got])
+            assert_both_sides(one, recipe, code, got)
+            alone = fastgemm.quantize_fp8(one.to(device).mT, recipe, dtype=code)  # from contiguous columns
+            assert_codes_of(one.mT, recipe, code, alone)
 
 
 @needs_simulator
@@ -126,7 +133,9 @@ def test_the_transposed_matrix_on_the_simulator(recipe):
         x = torch.randn(m, k).to(dtype)
         with simulated_launches():
             got = fastgemm.quantize_fp8(x, recipe, transposed=True)
+            alone = fastgemm.quantize_fp8(x.mT, recipe)
         assert_both_sides(x, recipe, E4M3, got)
+        assert_codes_of(x.mT, recipe, E4M3, alone)
 
 
 def test_batches_of_transposed_matrices():

@@ -20,6 +20,7 @@ void cpu::run_quantize_fp8(const QuantizeFp8& g, Context& ctx) {
     p.src = {g.x, g.row_stride, 1, 0}, p.dst = {x_t, g.rows, 1, 0};
     select(p, Device::cpu, ctx.threads(), {}).transpose(p, ctx);
     run_quantize_fp8(g.transposed(x_t), ctx);
+    if (g.codes == nullptr) return;
   }
   // One number for each row and block of columns, so that tasks that share a block have numbers of their own.
   const size_t bytes = size_t(g.rows * g.scale_cols()) * sizeof(uint32_t);

@@ -4,8 +4,9 @@
 //
 // A thread has 8 x 8 numbers. Their largest moduli, by row and by column, meet in shared memory, where
 // threads find the divisor of each part of a row or column. Then all threads round. Codes of the transposed
-// matrix pass through shared memory, so that stores are as wide as those of the others. If a block of numbers
-// is larger than a tile (a row, a column, all), kernels before this one find the largest modulus of each.
+// matrix pass through shared memory, so that stores are as wide as those of the others; they may be the only
+// ones. If a block of numbers is larger than a tile (a row, a column, all), kernels before this one find the
+// largest modulus of each.
 #include <algorithm>
 
 #include "cuda/device/launch.cuh"
@@ -260,11 +261,11 @@ __global__ void __launch_bounds__(kThreads, source == Source::x && sizeof(T) == 
     for (int i = int(threadIdx.x); i < count; i += kThreads) bits = max(bits, all[i]);
   }
   if (of_rows.is_one_block() || of_columns.is_one_block()) bits = largest_of_team<kThreads>(bits);
-  tile.find_rows(lines.found);
-  __syncthreads();
-  find_divisors<code>(g, of_rows, tile.top, tile.left, bits, lines.found, lines.divisors);
-  __syncthreads();
-  {
+  if (!transposed || g.codes != nullptr) {
+    tile.find_rows(lines.found);
+    __syncthreads();
+    find_divisors<code>(g, of_rows, tile.top, tile.left, bits, lines.found, lines.divisors);
+    __syncthreads();
     const int part = of_rows.part_of(tile.column);
     const EightDivisors by(lines.divisors, part, tile.row);
     round_rows<code>(g, tile, by, lines.divisors, part, by.exact() && own <= kModerate, vectors);
@@ -352,7 +353,8 @@ void launch_tiles(const QuantizeFp8& g, Context& context) {
         g, uint32_t(tiles), uint32_t(across), vectors, nullptr, nullptr, all);
   }
   if constexpr (transposed) {
-    if (rows.has_long_lines() || columns.has_long_lines()) {
+    const bool long_rows = rows.has_long_lines() && g.codes != nullptr;
+    if (long_rows || columns.has_long_lines()) {
       uint32_t *of_rows = numbers(context, across * g.rows), *of_columns = numbers(context, down * g.cols);
       launch<largest_kernel<T, source, true>>("largest_of_lines", {dim3(unsigned(tiles)), block}, context)(
           g, uint32_t(tiles), uint32_t(across), vectors, of_rows, of_columns, nullptr);
@@ -362,7 +364,7 @@ void launch_tiles(const QuantizeFp8& g, Context& context) {
             found, lines, parts, largest);
         return largest;
       };
-      if (rows.has_long_lines()) rows.largest = join(of_rows, g.rows, across);
+      if (long_rows) rows.largest = join(of_rows, g.rows, across);
       if (columns.has_long_lines()) columns.largest = join(of_columns, g.cols, down);
     }
   }
