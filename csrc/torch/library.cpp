@@ -55,7 +55,8 @@ STABLE_TORCH_LIBRARY(fastgemm, m) {
       "quantize_fp8(Tensor x, Tensor? scale=None, *, int block_rows, int block_cols, ScalarType? dtype=None, "
       "bool e8m0=False, str? activation=None, Tensor? residual=None) -> (Tensor, Tensor)");
   m.def(
-      "_quantize_fp8_twice(Tensor x, *, int block_rows, int block_cols, ScalarType? dtype=None, bool "
+      "_quantize_fp8_with_transposed(Tensor x, *, int block_rows, int block_cols, ScalarType? dtype=None, "
+      "bool "
       "e8m0=False) "
       "-> (Tensor, Tensor, Tensor, Tensor)");
   m.def("_route_tokens(Tensor ids, int experts) -> (Tensor, Tensor, Tensor, Tensor)");
@@ -99,7 +100,7 @@ void implement(Library& m) {
   m.impl("scaled_mm", &boxed<scaled_mm>);
   m.impl("scaled_grouped_mm", &boxed<scaled_grouped_mm>);
   m.impl("quantize_fp8", &boxed<quantize_fp8>);
-  m.impl("_quantize_fp8_twice", &boxed<quantize_fp8_twice>);
+  m.impl("_quantize_fp8_with_transposed", &boxed<quantize_fp8_with_transposed>);
   m.impl("_route_tokens", &boxed<route_tokens>);
   m.impl("_combine_rows", &boxed<combine_rows>);
   m.impl("_combine_gradients", &boxed<combine_gradients>);

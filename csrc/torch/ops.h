@@ -15,7 +15,7 @@ void grouped_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void scaled_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void scaled_grouped_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void quantize_fp8(StableIValue* stack, uint64_t inputs, uint64_t outputs);
-void quantize_fp8_twice(StableIValue* stack, uint64_t inputs, uint64_t outputs);
+void quantize_fp8_with_transposed(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void gathered_mm(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void route_tokens(StableIValue* stack, uint64_t inputs, uint64_t outputs);
 void combine_rows(StableIValue* stack, uint64_t inputs, uint64_t outputs);

@@ -1,5 +1,5 @@
 // torch.ops.fastgemm.quantize_fp8: a matrix, or activation(x) + residual, as codes of 8-bit floating-point
-// numbers and their scales. torch.ops.fastgemm._quantize_fp8_twice: a matrix and its transpose.
+// numbers and their scales. torch.ops.fastgemm._quantize_fp8_with_transposed: a matrix and its transpose.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -59,8 +59,13 @@ QuantizeFp8 rounded(const View& x, const Blocks& blocks, std::optional<int32_t> 
   return g;
 }
 int64_t size_of_block(int64_t given, int64_t all) { return given ? given : std::max<int64_t>(all, 1); }
-Tensor empty_scales(int64_t rows, int64_t cols, const QuantizeFp8& g, const View& x) {
-  return empty_contiguous(std::array{rows, cols}, g.scale == ScaleType::e8m0 ? kFloat8E8M0 : kFloat, x);
+// Scales that the pass computes. A matrix without numbers is one of zeros, because a product may sum over
+// none.
+Tensor scales_of(int64_t rows, int64_t cols, const QuantizeFp8& g, const View& x) {
+  Tensor scales =
+      empty_contiguous(std::array{rows, cols}, g.scale == ScaleType::e8m0 ? kFloat8E8M0 : kFloat, x);
+  if (g.rows == 0 || g.cols == 0) check(aoti_torch_zero_(scales.get()), "zero_");
+  return scales;
 }
 
 // The blocks by which the transpose of what is read can be rounded, too: all, rows, and parts of them.
@@ -118,7 +123,7 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
     g.scale_is_given = true;
   }
   // An op must not return its argument, so a scale that is given is copied.
-  const Tensor scales = empty_scales(scale_rows, scale_cols, g, v);
+  const Tensor scales = scales_of(scale_rows, scale_cols, g, v);
   if (given) check(aoti_torch_copy_(scales.get(), given->get(), 0), "copy_");
   g.codes = View(codes).data, g.scales = View(scales).data;
   if (columns) round_columns(g, v, blocks);
@@ -129,7 +134,7 @@ void quantize_fp8(StableIValue* stack, uint64_t, uint64_t) {
   stack[1] = torch::stable::detail::from(scales);
 }
 
-void quantize_fp8_twice(StableIValue* stack, uint64_t, uint64_t) {
+void quantize_fp8_with_transposed(StableIValue* stack, uint64_t, uint64_t) {
   StackReader s(stack);
   const Tensor x = s.tensor();
   const int64_t rows = s.integer(), cols = s.integer();
@@ -154,7 +159,7 @@ void quantize_fp8_twice(StableIValue* stack, uint64_t, uint64_t) {
   const int32_t code = dtype.value_or(kFloat8E4M3);
   const QuantizeFp8 t = g.transposed(nullptr);
   const auto blocks_of = [&](const QuantizeFp8& one) {
-    return empty_scales(rows ? one.scale_rows() : 1, cols ? one.scale_cols() : 1, g, v);
+    return scales_of(rows ? one.scale_rows() : 1, cols ? one.scale_cols() : 1, g, v);
   };
   Tensor results[] = {empty_contiguous(std::array{g.rows, g.cols}, code, v), blocks_of(g),
                       empty_contiguous(std::array{g.cols, g.rows}, code, v), blocks_of(t)};

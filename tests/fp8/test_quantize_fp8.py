@@ -85,19 +85,20 @@ def test_on_the_simulator(recipe):
         )
 
 
-def assert_codes_of(x, recipe, code, got):
+def assert_codes_of(x, recipe, code, got, scale_dtype=None):
     """``got`` has the codes and scales of x."""
-    expected, expected_scales = fastgemm.quantize_fp8(x.cpu().contiguous(), recipe, dtype=code)
+    x = x.cpu().contiguous()
+    expected, expected_scales = fastgemm.quantize_fp8(x, recipe, dtype=code, scale_dtype=scale_dtype)
     codes, scales = (each.cpu() for each in got)
     assert codes.is_contiguous() and codes.shape == x.shape and scales.shape == expected_scales.shape
     assert torch.equal(scales.float().nan_to_num(-1), expected_scales.float().nan_to_num(-1))
     assert torch.equal(codes.float().nan_to_num(999), expected.float().nan_to_num(999))
 
 
-def assert_both_sides(x, recipe, code, got):
+def assert_both_sides(x, recipe, code, got, scale_dtype=None):
     """``got`` has the codes and scales of x and of its transpose."""
-    assert_codes_of(x, recipe, code, got[:2])
-    assert_codes_of(x.mT, recipe, code, got[2:])
+    assert_codes_of(x, recipe, code, got[:2], scale_dtype)
+    assert_codes_of(x.mT, recipe, code, got[2:], scale_dtype)
 
 
 @every_device
@@ -124,6 +125,8 @@ def test_the_transposed_matrix(recipe, dtype, device):
             assert_both_sides(one, recipe, code, got)
             alone = fastgemm.quantize_fp8(one.to(device).mT, recipe, dtype=code)  # from contiguous columns
             assert_codes_of(one.mT, recipe, code, alone)
+        got = fastgemm.quantize_fp8(x.to(device), recipe, scale_dtype=E8M0, transposed=True)
+        assert_both_sides(x, recipe, E4M3, got, E8M0)
 
 
 @needs_simulator
@@ -131,14 +134,29 @@ def test_the_transposed_matrix(recipe, dtype, device):
 def test_the_transposed_matrix_on_the_simulator(recipe):
     for (m, k), dtype in (((130, 147), BF16), ((136, 264), F32), ((200, 1), F16)):
         x = torch.randn(m, k).to(dtype)
-        with simulated_launches():
+        with simulated_launches(count=True) as launches:
             got = fastgemm.quantize_fp8(x, recipe, transposed=True)
             alone = fastgemm.quantize_fp8(x.mT, recipe)
+        assert [each["kernel"] for each in launches].count("quantize_fp8") == 2
         assert_both_sides(x, recipe, E4M3, got)
         assert_codes_of(x.mT, recipe, E4M3, alone)
 
 
+@needs_simulator
+@pytest.mark.parametrize("shape", [(1, 300), (300, 1)], ids=str)
+@pytest.mark.parametrize("recipe", ["tensor", "row"])
+def test_one_line_has_one_largest_number(shape, recipe):
+    x = torch.randn(shape)
+    with simulated_launches(count=True) as launches:
+        got = fastgemm.quantize_fp8(x, recipe, transposed=True)
+    assert_both_sides(x, recipe, E4M3, got)
+    assert [each["kernel"] for each in launches] == ["largest", "quantize_fp8"]
+
+
 def test_batches_of_transposed_matrices():
+    one = torch.randn(1, 2, 1, 40)[:, :1]
+    for recipe in NAMES:
+        assert_both_sides(one, recipe, E4M3, fastgemm.quantize_fp8(one, recipe, transposed=True))
     batch = torch.randn(2, 3, 130, 140)
     for recipe in NAMES:
         assert_both_sides(batch, recipe, E4M3, fastgemm.quantize_fp8(batch, recipe, transposed=True))
@@ -254,12 +272,32 @@ def test_zeros_and_small_numbers():
     assert scales.float().eq(2.0**-127).all() and codes.float().eq(0).all()
 
 
+@every_device
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)], ids=str)
 @pytest.mark.parametrize("recipe", NAMES)
-def test_empty(shape, recipe):
-    codes, scales = fastgemm.quantize_fp8(torch.empty(shape), recipe)
-    assert codes.shape == shape
-    assert scales.shape == (() if recipe == "tensor" else RECIPES[recipe].grid(*shape))
+def test_empty(shape, recipe, device):
+    """Scales of a matrix without numbers are those of zeros."""
+    torch.use_deterministic_algorithms(True)  # torch then fills new memory with NaN
+    try:
+        m, k = shape
+        got = fastgemm.quantize_fp8(torch.empty(shape, device=device), recipe, transposed=True)
+        alone = fastgemm.quantize_fp8(torch.empty(shape, device=device), recipe)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    zero = 2.0**-127 if got[1].dtype == E8M0 else 0.0
+    for (codes, scales), rows, cols in ((alone, m, k), (got[:2], m, k), (got[2:], k, m)):
+        assert codes.shape == (rows, cols)
+        assert scales.shape == (() if recipe == "tensor" else RECIPES[recipe].grid(rows, cols))
+        assert scales.float().eq(zero).all()
+
+
+@pytest.mark.parametrize("recipe", ["tensor", "row"])
+def test_products_over_no_rows_are_zeros(recipe):
+    """The gradient of a weight without tokens, such as that of an expert which none chose."""
+    (*_, a_t, scale_a), (*_, g_t, scale_g) = (
+        fastgemm.quantize_fp8(torch.empty(0, n), recipe, transposed=True) for n in (48, 40)
+    )
+    assert not fastgemm.scaled_mm(g_t, a_t.mT, scale_g, scale_a.mT).any()
 
 
 @pytest.mark.parametrize(
@@ -276,7 +314,7 @@ def test_errors(given, error, text):
     with pytest.raises(error, match=text):
         fastgemm.quantize_fp8(*given)
     with pytest.raises(ValueError, match="not of 3 x 0"):
-        torch.ops.fastgemm._quantize_fp8_twice(torch.ones(2, 2), block_rows=3, block_cols=0)
+        torch.ops.fastgemm._quantize_fp8_with_transposed(torch.ones(2, 2), block_rows=3, block_cols=0)
     for name in ("dtype", "scale_dtype"):
         with pytest.raises(ValueError, match=f"{name} must be"):
             fastgemm.quantize_fp8(torch.ones(2, 2), **{name: torch.float64})

@@ -303,7 +303,7 @@ def test_opcheck():
     opcheck(torch.ops.fastgemm.scaled_mm.default, given, {**blocks, "activation": "silu"}, test_utils=others)
     for x, e8m0 in ((torch.randn(6, 140), False), (torch.randn(6, 140, dtype=BF16).T, True)):
         sizes = {"block_rows": 1, "block_cols": 32, "e8m0": e8m0}
-        for op in (torch.ops.fastgemm.quantize_fp8.default, torch.ops.fastgemm._quantize_fp8_twice.default):
+        for op in (torch.ops.fastgemm.quantize_fp8.default, torch.ops.fastgemm._quantize_fp8_with_transposed.default):
             opcheck(op, (x,), sizes, test_utils=others)
 
 

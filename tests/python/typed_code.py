@@ -61,6 +61,9 @@ def quantized(a: Tensor) -> None:
 def scaled(a: Tensor) -> None:
     codes, scale = fastgemm.quantize_fp8(a, "row", scale_dtype=torch.float32)
     assert_type(fastgemm.quantize_fp8(a, transposed=True), tuple[Tensor, Tensor, Tensor, Tensor])
+    flag = bool(a.dim())
+    both = fastgemm.quantize_fp8(a, transposed=flag)
+    assert_type(both, tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor, Tensor])
     assert_type(scale, Tensor)
     fastgemm.scaled_mm(codes, codes.mT, scale, scale.mT, out_dtype=torch.float32, precision="promoted")
     ends, experts = torch.tensor([len(a)], dtype=torch.int32), codes.mT[None]

@@ -93,7 +93,7 @@ def test_every_overload_has_a_sample():
     # _linear consists of other ops, so opcheck does not apply to it. _gathered_mm is for GPUs alone. Those of
     # quantized and fp8 are checked there.
     quantized = ("quantized_linear", "_quantized_linear", "_dequantize")
-    quantized += ("scaled_mm", "scaled_grouped_mm", "quantize_fp8", "_quantize_fp8_twice")
+    quantized += ("scaled_mm", "scaled_grouped_mm", "quantize_fp8", "_quantize_fp8_with_transposed")
     others = {"fastgemm::_linear", "fastgemm::_gathered_mm", *(f"fastgemm::{name}" for name in quantized)}
     assert tested == registered - others
 

@@ -125,7 +125,7 @@ bool is_faster(const Product& op, Arguments arguments, const BothScales& scales,
 std::optional<std::string> why_scaled_passed_on(const Product& op, Arguments arguments,
                                                 const PatchFrame& frame) {
   const at::Tensor& a = tensor_at(arguments, op.a);
-  // First, so that a call that torch computes costs little.
+  // First, so that a call that torch computes costs little. One that torch refuses is then counted so, too.
   if (a.is_cuda() && a.dim() == 2 && a.size(0) > torch_ops::kMostScaledRows && frame.is_free() &&
       !frame.extends)
     return kTorchIsFaster;

@@ -13,9 +13,7 @@ from .._ops.dispatch import ops, overridden
 from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, recipe_named
 
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
-
-
-Twice = tuple[Tensor, Tensor, Tensor, Tensor]
+BothSides = tuple[Tensor, Tensor, Tensor, Tensor]  # codes and scales of x, then those of x.mT
 
 
 @overload
@@ -35,7 +33,16 @@ def quantize_fp8(
     dtype: torch.dtype = ...,
     scale_dtype: torch.dtype | None = ...,
     transposed: Literal[True],
-) -> Twice: ...
+) -> BothSides: ...
+@overload
+def quantize_fp8(
+    x: Tensor,
+    recipe: Recipe = ...,
+    *,
+    dtype: torch.dtype = ...,
+    scale_dtype: torch.dtype | None = ...,
+    transposed: bool,
+) -> tuple[Tensor, Tensor] | BothSides: ...
 def quantize_fp8(
     x: Tensor,
     recipe: Recipe = "tensor",
@@ -43,7 +50,7 @@ def quantize_fp8(
     dtype: torch.dtype = torch.float8_e4m3fn,
     scale_dtype: torch.dtype | None = None,
     transposed: bool = False,
-) -> tuple[Tensor, Tensor] | Twice:
+) -> tuple[Tensor, Tensor] | BothSides:
     """Codes of 8 bits and scales, so that ``codes * scale`` is close to ``x``: the operands of
     :func:`scaled_mm`.
 
@@ -60,8 +67,9 @@ def quantize_fp8(
         scale_dtype: ``torch.float32`` or ``torch.float8_e8m0fnu``. None is e8m0 for ``"1x32"`` (mxfp8), else
             float32.
         transposed: also rounds ``x.mT``, by blocks of its own rows. A training step needs both: products of the
-            forward pass sum over K, and gradients of weights over M. On a GPU ``x`` is read once for both (twice
-            if the recipe is ``"tensor"`` or ``"row"``).
+            forward pass sum over K, and gradients of weights over M. On a GPU a matrix is read once for both
+            (twice if the recipe is ``"tensor"`` or ``"row"``); matrices of a batch are rounded one by one, and
+            with ``"tensor"`` by two calls.
 
     Returns:
         The codes, ``(..., M, K)`` and contiguous, and the scales: ``()`` for ``"tensor"``, else ``(..., M, 1)``,
@@ -104,7 +112,7 @@ def quantize_fp8(
         raise ValueError(
             f"fastgemm.quantize_fp8: scale_dtype must be torch.float32 or torch.float8_e8m0fnu, got {scale_dtype}"
         )
-    function = quantized_twice if transposed else quantized
+    function = quantized_with_transposed if transposed else quantized
     return function(x.detach(), RECIPES[name], dtype, scale_dtype == E8M0)
 
 
@@ -128,21 +136,24 @@ def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tupl
     return codes.reshape(x.shape), scales.reshape(*lead, *grid)
 
 
-def quantized_twice(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> Twice:
+def quantized_with_transposed(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> BothSides:
     """The same of ``x`` and of ``x.mT``."""
-    if x.dim() > 2 and (blocks == RECIPES["tensor"] or not x.numel()):  # one scale of all matrices
+    lead, (m, k) = x.shape[:-2], x.shape[-2:]
+    one_scale = blocks == RECIPES["tensor"]
+    count = math.prod(lead)
+    if count != 1 and (one_scale or not x.numel()):  # one scale of all matrices
         codes, scales = quantized(x, blocks, dtype, e8m0)
         return codes, scales, *quantized(x.mT, blocks, dtype, e8m0)
     options: dict[str, Any] = {"block_rows": blocks.lines, "block_cols": blocks.along_k}
     options |= {"dtype": dtype, "e8m0": e8m0}
-    lead, (m, k) = x.shape[:-2], x.shape[-2:]
-    if not lead:
-        codes, scales, codes_t, scales_t = ops._quantize_fp8_twice(x, **options)
-        if blocks == RECIPES["tensor"]:
-            scales, scales_t = scales.reshape(()), scales_t.reshape(())
-        return codes, scales, codes_t, scales_t
-    each = [ops._quantize_fp8_twice(one, **options) for one in x.reshape(math.prod(lead), m, k)]
+    if count == 1:
+        parts = ops._quantize_fp8_with_transposed(x.reshape(m, k), **options)
+    else:
+        each = [ops._quantize_fp8_with_transposed(one, **options) for one in x.reshape(count, m, k)]
+        parts = tuple(map(torch.stack, zip(*each, strict=True)))
+    shapes = (m, k), blocks.grid(m, k), (k, m), blocks.grid(k, m)
     codes, scales, codes_t, scales_t = (
-        torch.stack(parts).reshape(*lead, *parts[0].shape) for parts in zip(*each, strict=True)
+        part.reshape(() if one_scale and i % 2 else (*lead, *shape))
+        for i, (part, shape) in enumerate(zip(parts, shapes, strict=True))
     )
     return codes, scales, codes_t, scales_t

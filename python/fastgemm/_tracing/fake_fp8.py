@@ -190,7 +190,7 @@ def quantize_fp8(
     return x.new_empty(shape, dtype=dtype), scales
 
 
-def quantize_fp8_twice(
+def quantize_fp8_with_transposed(
     x: Tensor, *, block_rows: int, block_cols: int, dtype: torch.dtype | None = None, e8m0: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     _require((block_rows, block_cols) in RECIPES.values(), lambda: "these blocks are of no recipe")
@@ -200,7 +200,7 @@ def quantize_fp8_twice(
 
 
 def register() -> None:
-    _register("_quantize_fp8_twice", quantize_fp8_twice)
+    _register("_quantize_fp8_with_transposed", quantize_fp8_with_transposed)
     _register("scaled_mm", scaled_mm)
     _register("scaled_grouped_mm", scaled_grouped_mm)
     _register("quantize_fp8", quantize_fp8)

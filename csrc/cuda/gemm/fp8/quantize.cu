@@ -1,7 +1,7 @@
 // Numbers as codes of 8 bits with scales (core/fp8.h). A team of threads has one block of numbers, which
 // shares a scale: it reads the block into registers, finds the largest modulus, and rounds. Where an
 // activation or a residual comes before the codes, a thread computes it from what it has read, so the numbers
-// themselves are never stored. Blocks of other shapes are rounded by tiles (fp8/quantize_tiles.cu).
+// themselves are never stored. What is_for_tiles() takes is rounded by tiles (fp8/quantize_tiles.cu).
 #include <stdexcept>
 #include <string>
 

@@ -35,7 +35,8 @@ struct Side {
         part_shift(shift_of(g.block_cols, g.cols)),
         scale_cols(g.scale_cols()),
         scales(g.scales) {}
-  bool has_long_lines() const { return line_shift == 0 && part_shift == kAll && length > kTile; }
+  bool is_all() const { return (lines == 1 || line_shift == kAll) && part_shift == kAll; }
+  bool has_long_lines() const { return line_shift == 0 && part_shift == kAll && length > kTile && lines > 1; }
   // Whether the tile, or all of x, has one scale.
   __host__ __device__ __forceinline__ bool is_one_block() const {
     return line_shift > 0 || (lines == 1 && part_shift == kAll);
@@ -145,8 +146,10 @@ __device__ __forceinline__ void find_divisors(const QuantizeFp8& g, const Side& 
       bits = side.has_short_parts() ? found.of[part][line] : largest_of_line(found, line);
     const float scale =
         g.scale_is_given ? packed::scale_at(g.scale, side.scales, 0) : fp8::scale_of<code>(bits, g.scale);
-    divisors.scale.of[part][line] = scale;
-    divisors.reciprocal.of[part][line] = 1.0f / scale;
+    // Zeros divided by 1 are zeros, too, and are divided quickly: padding, and what lies outside of x.
+    const float by = bits == 0 && !g.scale_is_given ? 1.0f : scale;
+    divisors.scale.of[part][line] = by;
+    divisors.reciprocal.of[part][line] = 1.0f / by;
     const int64_t begins =
         (l & ((int64_t{1} << side.line_shift) - 1)) | (at & ((int64_t{1} << side.part_shift) - 1));
     if (begins == 0 && l < side.lines && at < side.length && !g.scale_is_given)
@@ -289,8 +292,8 @@ __global__ void __launch_bounds__(kThreads, source == Source::x && sizeof(T) == 
   }
 }
 
-// The largest modulus of what each block of threads reads, or of each tile's rows and columns: these have a
-// number for each line and tile, lines first.
+// The largest modulus of what each block of threads reads, or of each tile's rows and columns, if asked for:
+// these have a number for each line and tile, lines first.
 template <class T, Source source, bool by_lines>
 __global__ void __launch_bounds__(kThreads)
     largest_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t tiles, uint32_t across, bool vectors,
@@ -306,9 +309,9 @@ __global__ void __launch_bounds__(kThreads)
       tile.find_columns(warps, of_columns);
       __syncthreads();
       const int line = int(threadIdx.x) % kTile;
-      if (threadIdx.x < kTile && tile.top + line < g.rows)
+      if (rows != nullptr && threadIdx.x < kTile && tile.top + line < g.rows)
         rows[index % across * g.rows + tile.top + line] = largest_of_line(of_rows, line);
-      if (threadIdx.x >= kTile && tile.left + line < g.cols)
+      if (columns != nullptr && threadIdx.x >= kTile && tile.left + line < g.cols)
         columns[index / across * g.cols + tile.left + line] = largest_of_line(of_columns, line);
       __syncthreads();
     }
@@ -347,7 +350,8 @@ void launch_tiles(const QuantizeFp8& g, Context& context) {
   const bool vectors = is_in_vectors<T>(g);
   uint32_t* all = nullptr;
   int count = 0;
-  if (g.has_one_scale() && tiles > 1 && !g.scale_is_given) {
+  const bool one_scale = transposed ? rows.is_all() || columns.is_all() : rows.is_all();
+  if (one_scale && tiles > 1 && !g.scale_is_given) {
     count = int(std::min<int64_t>(tiles, kMostPartials)), all = numbers(context, count);
     launch<largest_kernel<T, source, false>>("largest", {dim3(unsigned(count)), block}, context)(
         g, uint32_t(tiles), uint32_t(across), vectors, nullptr, nullptr, all);
@@ -355,7 +359,8 @@ void launch_tiles(const QuantizeFp8& g, Context& context) {
   if constexpr (transposed) {
     const bool long_rows = rows.has_long_lines() && g.codes != nullptr;
     if (long_rows || columns.has_long_lines()) {
-      uint32_t *of_rows = numbers(context, across * g.rows), *of_columns = numbers(context, down * g.cols);
+      uint32_t* const of_rows = long_rows ? numbers(context, across * g.rows) : nullptr;
+      uint32_t* const of_columns = columns.has_long_lines() ? numbers(context, down * g.cols) : nullptr;
       launch<largest_kernel<T, source, true>>("largest_of_lines", {dim3(unsigned(tiles)), block}, context)(
           g, uint32_t(tiles), uint32_t(across), vectors, of_rows, of_columns, nullptr);
       const auto join = [&](const uint32_t* found, int64_t lines, int64_t parts) {
@@ -364,8 +369,8 @@ void launch_tiles(const QuantizeFp8& g, Context& context) {
             found, lines, parts, largest);
         return largest;
       };
-      if (long_rows) rows.largest = join(of_rows, g.rows, across);
-      if (columns.has_long_lines()) columns.largest = join(of_columns, g.cols, down);
+      if (of_rows != nullptr) rows.largest = join(of_rows, g.rows, across);
+      if (of_columns != nullptr) columns.largest = join(of_columns, g.cols, down);
     }
   }
   launch<quantize_tiles_kernel<code, T, source, transposed>>(
