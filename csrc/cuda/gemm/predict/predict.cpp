@@ -109,8 +109,8 @@ double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu)
   const bool is_half = given.triangle != 0 && row != Row::wgmma_specialized;
   GemmProblem p = of_equal_groups(given);
   if (is_half) p.triangle = 0, p.n = std::max<int64_t>(p.n / 2, 1);
-  const bool tuned = find_series({gpu.number, row, p.type}) != nullptr;
-  const std::optional<Costs> costs = costs_of(row, p.type, gpu);
+  const auto tuned = find_series({gpu.number, row, p.type});
+  const std::optional<Costs> costs = tuned ? tuned->costs : shipped_costs(row, p.type, gpu.wgmma);
   if (!costs) return std::numeric_limits<double>::infinity();
   const Counts counts = count(p, gpu);
   const double correction = tuned || !gpu.wgmma ? 0 : row_correction(row, p);
