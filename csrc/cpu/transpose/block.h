@@ -30,12 +30,11 @@ using BlockKernel = void (*)(int element_size, const Block&);
 
 inline constexpr int kLine = 64;  // bytes of a cache line
 
-// Kernels from level 4 on go down strips of columns, which are kStripBytes of a src row wide. Levels 5 and 6
-// divide a strip into tiles of kTileRowBytes of a dst row. Memory needs contiguous runs of this length on
-// both sides. One Zen 3 core reads runs of 64, 128 and 256 bytes from different rows at 4, 7 and 14 GB/s, and
-// writes non-temporal runs of 64 bytes at a third of the rate of 256 bytes. Longer runs gain nothing. A tile
-// of 256 x 256 bytes, its buffer and the next tile fit together in a 512 KiB L2.
-inline constexpr int64_t kStripBytes = 256, kTileRowBytes = 256;
+// Level 4 goes down strips of columns, which are kStripBytes of a src row wide. Memory needs contiguous runs:
+// one Zen 3 core reads runs of 64, 128 and 256 bytes from different rows at 4, 7 and 14 GB/s. Tasks are cut
+// at multiples of kTaskBytes of a row of src and of dst, which are whole strips and whole tiles
+// (streaming.h).
+inline constexpr int64_t kStripBytes = 256, kTaskBytes = 512;
 
 // Runs the kernel on the whole problem: on one thread, or split over the context's threads.
 void run_serial(const TransposeProblem&, BlockKernel);

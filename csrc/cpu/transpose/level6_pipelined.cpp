@@ -22,7 +22,7 @@ namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
 constexpr int64_t kStagePitch =
-    kStripBytes + 2 * kLine;       // the widest strip, and a line to avoid set conflicts
+    kTileBytes + 2 * kLine;        // the widest strip, and a line to avoid set conflicts
 constexpr int64_t kRowsAhead = 8;  // 4 to 32 are as good
 
 // Copies `rows` rows to the stage; src has `left` rows from here on.

@@ -7,7 +7,7 @@ namespace fastgemm {
 namespace {
 
 // Waking a thread costs a few microseconds: as long as it takes to move about 64 KiB.
-constexpr int64_t kTaskBytes = 64 << 10;
+constexpr int64_t kLeastTask = 64 << 10;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -38,12 +38,12 @@ void run_serial(const TransposeProblem& p, BlockKernel kernel) { run_matrices(p,
 void run_parallel(const TransposeProblem& p, Context& context, BlockKernel kernel) {
   const int64_t size = element_size(p.type), matrix_bytes = std::max<int64_t>(p.rows * p.cols * size, 1);
   const int64_t threads = context.threads();
-  if (threads == 1 || p.batch * matrix_bytes < kTaskBytes) return run_serial(p, kernel);
+  if (threads == 1 || p.batch * matrix_bytes < kLeastTask) return run_serial(p, kernel);
 
   if (p.batch >= 4 * threads) {
     // A task has at least 64 KiB, but at most 1/4 of a thread's share.
     const int64_t fair = std::max<int64_t>(p.batch / (4 * threads), 1);
-    const int64_t group = std::clamp<int64_t>(kTaskBytes / matrix_bytes, 1, fair);
+    const int64_t group = std::clamp<int64_t>(kLeastTask / matrix_bytes, 1, fair);
     return context.parallel(ceil_div(p.batch, group), [&](int64_t task) {
       run_matrices(p, kernel, task * group, std::min(p.batch, (task + 1) * group));
     });
@@ -51,9 +51,9 @@ void run_parallel(const TransposeProblem& p, Context& context, BlockKernel kerne
 
   // Tasks are whole strips of columns of full height, if there are enough of them: each cut through a strip
   // costs reading the rows of one line twice. The last task takes the remainder.
-  const int64_t strip = kStripBytes / size, strips = std::max<int64_t>(p.cols / strip, 1);
-  const int64_t unit = kTileRowBytes / size, units = std::max<int64_t>(p.rows / unit, 1);
-  const int64_t wanted = std::min(8 * threads, p.batch * matrix_bytes / kTaskBytes);
+  const int64_t strip = kTaskBytes / size, strips = std::max<int64_t>(p.cols / strip, 1);
+  const int64_t unit = kTaskBytes / size, units = std::max<int64_t>(p.rows / unit, 1);
+  const int64_t wanted = std::min(8 * threads, p.batch * matrix_bytes / kLeastTask);
   const int64_t col_tasks = std::min(strips, ceil_div(wanted, p.batch));
   const int64_t row_tasks = std::min(units, ceil_div(wanted, p.batch * col_tasks));
   auto col = [&](int64_t k) { return k == col_tasks ? p.cols : strips * k / col_tasks * strip; };

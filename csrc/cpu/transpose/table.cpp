@@ -38,7 +38,7 @@ void simd(const TransposeProblem& p, Context& context) {
 // cores that do other work. If rows of dst are shorter than a tile, they have too few whole lines.
 bool bypasses_cache(const TransposeProblem& p) {
   return p.bytes() >= 8.0 * static_cast<double>(cpu_caches().l2) &&
-         p.rows * element_size(p.type) >= kTileRowBytes;
+         p.rows * element_size(p.type) >= kStripBytes;
 }
 
 template <const BlockKernel (&kernels)[3]>
