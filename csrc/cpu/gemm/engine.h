@@ -29,6 +29,7 @@
 //     static void pack_a(UnitA*, const Element*, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k);
 //     static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols, int64_t k);
 //                                                // rows, cols: how many are left; may exceed kMR, kNR
+//     static constexpr bool kReadsRowsOfA;       // optional: the micro-kernel may read contiguous rows of A in place
 //     static constexpr int kMostOfPart;          // optional: sums of parts of k of at most this size are scaled
 //                                                // (core/part_scales.h). The micro-kernel computes one part
 //     static void micro_kernel(const MicroTile<Traits>&);
@@ -47,6 +48,10 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
+// Where a tile reads its operands: in packed panels; both in place, with the strides of the tile; or rows of
+// A in place, whose numbers along k make a unit, and a panel of B.
+enum class Reads { panels, in_place, rows_of_a };
+
 // One call of a micro-kernel: c(rows, kNR) = or += a-panel * b-panel.
 template <class Traits>
 struct MicroTile {
@@ -59,6 +64,7 @@ struct MicroTile {
   bool accumulate;  // += instead of =
   // Strides of operands that are read in place, without packing (in_place.h and panel_dot.h).
   int64_t a_rs, a_ks, b_ks;
+  int64_t row_bytes = 0;  // if not 0: of rows of a, which are read in place, and are contiguous
   const float *row_scales, *column_scales;  // of a part of k (Traits::kMostOfPart)
 };
 
@@ -188,6 +194,14 @@ class Engine {
     if constexpr (requires { Traits::kPackDepth; }) return Traits::kPackDepth;
     return kc_;
   }
+  // Packing A costs about as much as 8 columns. If there are few, rows that are contiguous are read in place,
+  // unless they lie at multiples of 4 KiB, where all rows of a tile share the few lines of one L1 set.
+  static bool reads_rows_of_a(const Problem& p) {
+    if constexpr (requires { requires Traits::kReadsRowsOfA; })
+      return p.a_cs == 1 && p.n <= 256 && p.k >= Traits::kGroup &&
+             p.a_rs * int64_t{sizeof(Element)} % 4096 != 0;
+    return false;
+  }
   static int64_t panel_bytes(int64_t units, int64_t unit) { return round_up(units * unit, 64); }
   int64_t a_panel_bytes() const { return panel_bytes(Traits::panel_units_a(kc_), sizeof(UnitA)); }
   int64_t b_panel_bytes() const { return panel_bytes(Traits::panel_units_b(kc_), sizeof(UnitB)); }
@@ -246,7 +260,7 @@ class Engine {
       const Range k = k_range(p, block);
       const UnitB* b = packed_b + (block - k_blocks.begin) * panels * b_panel_stride();
       if (stopped(ctx)) return;
-      for (int64_t i = rows.begin; i < rows.end; i += MR) {
+      for (int64_t i = rows.begin; i < rows.end && !reads_rows_of_a(p); i += MR) {
         UnitA* panel = packed_a + (i - rows.begin) / MR * a_panel_stride();
         Traits::pack_a(panel, p.a + i * p.a_rs + k.begin * p.a_cs, p.a_rs, p.a_cs, p.m - i, k.size());
         if constexpr (kIsComplex<Element>) {
@@ -279,6 +293,10 @@ class Engine {
           t.a = packed_a + ir * a_panel_stride();
           t.b = packed_b + jr * b_panel_stride();
           t.k = block.k.size();
+          if (reads_rows_of_a(p)) {
+            t.a = reinterpret_cast<const UnitA*>(p.a + i * p.a_rs + block.k.begin);
+            t.row_bytes = p.a_rs * int64_t{sizeof(Element)};
+          }
           t.rows = static_cast<int>(min(MR, block.rows.end - i));
           t.cols = static_cast<int>(min(NR, block.columns.end - j));
           micro_tile(p, t, i, j, block, sums);

@@ -64,7 +64,7 @@ class InPlace {
         t.a = p.a + i * p.a_rs;
         t.c = direct ? o.out : buffer;
         t.ldc = direct ? o.ld : NR;
-        Traits::template micro_kernel<true>(t);
+        Traits::template micro_kernel<Reads::in_place>(t);
         if (!direct) store_tile(buffer, NR, t.rows, t.cols, p.alpha, p.beta, o);
       }
     }

@@ -27,6 +27,7 @@ struct DotBFloat16Traits : RegisterTraits<DotBFloat16Traits, BFloat16Pairs, 12, 
   // The unit never waits for loads, even if both panels are read from L2. So a k-block may be deep: for k up
   // to 4096, sums stay in registers and C is written once.
   static constexpr int kKC = 4096;
+  static constexpr bool kReadsRowsOfA = true;
 };
 
 struct ScaledDotTraits : RegisterTraits<ScaledDotTraits, BFloat16Pairs, 12, 2, DotBFloat16> {

@@ -30,7 +30,9 @@ struct DotInt8 : InOneVector {
 struct DotInt8Traits : RegisterTraits<DotInt8Traits, Int8Quads<0>, 12, 2, DotInt8> {
   using Base = RegisterTraits<DotInt8Traits, Int8Quads<0>, 12, 2, DotInt8>;
   static constexpr int kKC = 8192;  // as many bytes of k as dot_bf16 has
+  static constexpr bool kReadsRowsOfA = true;
 
+  static FASTGEMM_INLINE Vector<uint32_t> packed(Vector<uint32_t> a) { return a ^ Int8Quads<0x80>::kFlip; }
   static void pack_a(uint32_t* panel, const int8_t* a, int64_t rs, int64_t ks, int64_t rows, int64_t k) {
     pack_panel<Int8Quads<0x80>, kMR>(panel, a, rs, ks, rows, k);
   }

@@ -7,7 +7,12 @@
 // cores), and the panels would have to wait.
 //
 // With the prefetches the loop is as fast from L2 as from L1. So a k-block may be deeper if L2 can hold it,
-// and C is read and written less often. Complex numbers have a tile of their own (complex_tile.h).
+// and C is read and written less often.
+//
+// To pack A costs as much time as some 8 columns of C. For few columns, contiguous rows of A are read in
+// place (Engine::reads_rows_of_a): on a Zen 4, 2048 x 64 x 1000 takes 2.29 ms in place of 2.56.
+//
+// Complex numbers have a tile of their own (complex_tile.h).
 #include "cpu/gemm/complex_tile.h"
 #include "cpu/gemm/levels.h"
 #include "cpu/gemm/micro_kernel.h"
@@ -23,6 +28,7 @@ struct Pipelined : RegisterTraits<Pipelined<Packing, MR, Multiply>, Packing, MR,
   // B is packed 16 rows at a time, over all panels. If one panel were packed after another, each row would be
   // in another page.
   static constexpr int kPackDepth = 16 * Pipelined::kGroup;
+  static constexpr bool kReadsRowsOfA = Pipelined::kReadsInPlace;
 
   static int64_t k_depth() {
     constexpr size_t kLargeL2 = 5 << 18;  // Ice Lake's 1.25 MiB
@@ -35,8 +41,11 @@ struct Pipelined : RegisterTraits<Pipelined<Packing, MR, Multiply>, Packing, MR,
     for (int i = 0; i < COUNT; i += kLine / static_cast<int>(sizeof(T))) __builtin_prefetch(p + i, 0, 3);
   }
   template <class Unit>
-  static FASTGEMM_INLINE void prefetch_panels(const Unit* a, const Unit* b) {
+  static FASTGEMM_INLINE void prefetch_panel_a(const Unit* a) {
     prefetch<MR>(a + kAhead * MR);
+  }
+  template <class Unit>
+  static FASTGEMM_INLINE void prefetch_panel_b(const Unit* b) {
     prefetch<Pipelined::kNR>(b + kAhead * Pipelined::kNR);
   }
   template <class Acc>

@@ -6,6 +6,8 @@
 // accumulators).
 #pragma once
 
+#include <cstring>
+
 #include "cpu/gemm/engine.h"
 
 namespace fastgemm::FASTGEMM_ISA {
@@ -72,8 +74,17 @@ struct HalvesMultiplyAdd {
   }
 };
 
-// The operands are packed panels. With kInPlace, they are read with the strides of the tile.
-template <class Traits, int ROWS, int NV, bool kInPlace>
+// The unit of A that begins `bytes` behind `a`. With `missing` bytes at its end, those before it are read in
+// their place, which the row has, and shifted out.
+template <class Unit>
+FASTGEMM_INLINE Unit unit_at(const Unit* a, int64_t bytes, int missing) {
+  Unit unit;
+  std::memcpy(&unit, reinterpret_cast<const char*>(a) + bytes - missing, sizeof(Unit));
+  if constexpr (std::is_integral_v<Unit>) unit >>= 8 * missing;  // others are never incomplete
+  return unit;
+}
+
+template <class Traits, int ROWS, int NV, Reads reads>
 __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   using Acc = typename Traits::Acc;
   using Unit = typename Traits::UnitA;
@@ -81,7 +92,8 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   using U = Vector<Unit>;
   constexpr int N = kLanes<Acc>;
   static_assert(kLanes<Unit> == N);
-  const int64_t a_rs = kInPlace ? t.a_rs : 1, a_ks = kInPlace ? t.a_ks : Traits::kMR;
+  constexpr bool kInPlace = reads == Reads::in_place, kRowsOfA = reads == Reads::rows_of_a;
+  const int64_t a_rs = kInPlace ? t.a_rs : 1, a_ks = kInPlace ? t.a_ks : kRowsOfA ? 1 : Traits::kMR;
   const int64_t b_ks = kInPlace ? t.b_ks : Traits::kNR;
   const Unit* a = t.a;
   const Unit* b = t.b;
@@ -92,14 +104,21 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) acc[i][j] = Multiply::from(Traits::initial(t, j));
   }
-  const auto step = [&]() __attribute__((always_inline)) {
+  const auto unit_of_row = [&](int i, int missing) __attribute__((always_inline)) {
+    if constexpr (kRowsOfA)
+      return Traits::packed(broadcast<U>(unit_at(a, i * t.row_bytes, missing)));
+    else
+      return broadcast<U>(a[i * a_rs]);
+  };
+  const auto step = [&](int missing = 0) __attribute__((always_inline)) {
     U b_row[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) b_row[j] = load<U>(b + j * N);
-    if constexpr (!kInPlace) Traits::prefetch_panels(a, b);
+    if constexpr (reads == Reads::panels) Traits::prefetch_panel_a(a);
+    if constexpr (!kInPlace) Traits::prefetch_panel_b(b);
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i) {
-      const U a_value = broadcast<U>(a[i * a_rs]);
+      const U a_value = unit_of_row(i, missing);
 #pragma GCC unroll 4
       for (int j = 0; j < NV; ++j) acc[i][j] = Multiply::apply(acc[i][j], a_value, b_row[j]);
     }
@@ -107,7 +126,7 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     b += b_ks;
   };
   // Operands that are read in place are small and soon in L1, so nothing is prefetched.
-  const int64_t steps = ceil_div(t.k, Traits::kGroup);
+  const int64_t steps = kRowsOfA ? t.k / Traits::kGroup : ceil_div(t.k, Traits::kGroup);
   const int64_t last = kInPlace ? 0 : min<int64_t>(steps, Traits::kLastSteps);
   for (int64_t g = steps - last; g > 0; --g) step();
   const Acc *row = t.c, *last_row = t.c + (ROWS - 1) * t.ldc;
@@ -116,6 +135,9 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     if (row != last_row) row += t.ldc;
     step();
   }
+  if constexpr (kRowsOfA)
+    if (const int rest = int(t.k % Traits::kGroup))
+      step((Traits::kGroup - rest) * int(sizeof(Unit)) / Traits::kGroup);
   Acc* c = t.c;
 #pragma GCC unroll 16
   for (int i = 0; i < ROWS; ++i, c += t.ldc) {
@@ -127,10 +149,10 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
   }
 }
 
-template <class Traits, int NV, bool kInPlace, int... I>
+template <class Traits, int NV, Reads reads, int... I>
 FASTGEMM_INLINE void dispatch_rows(const MicroTile<Traits>& t, std::integer_sequence<int, I...>) {
   using Kernel = void (*)(const MicroTile<Traits>&);
-  static constexpr Kernel kernels[] = {register_tile<Traits, I + 1, NV, kInPlace>...};
+  static constexpr Kernel kernels[] = {register_tile<Traits, I + 1, NV, reads>...};
   kernels[t.rows - 1](t);
 }
 
@@ -142,27 +164,37 @@ struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::U
   using Multiply = MultiplyOp;
   static constexpr bool kReadsInPlace = std::is_same_v<typename Packing::Element, typename Packing::Unit>;
 
+  static constexpr bool kReadsRowsOfA = false;
   static constexpr int kLastSteps = 0;
   template <class Unit>
-  static FASTGEMM_INLINE void prefetch_panels(const Unit*, const Unit*) {}
+  static FASTGEMM_INLINE void prefetch_panel_a(const Unit*) {}
+  template <class Unit>
+  static FASTGEMM_INLINE void prefetch_panel_b(const Unit*) {}
   template <class Acc>
   static FASTGEMM_INLINE void prefetch_result(const Acc*) {}
   // The initial value of the accumulators of column vector j.
   static FASTGEMM_INLINE auto initial(const MicroTile<Derived>&, int) {
     return Vector<Accumulator<typename Packing::Element>>{};
   }
+  // What packing makes of units of A.
+  template <class U>
+  static FASTGEMM_INLINE U packed(U units) {
+    return units;
+  }
   // The sums of row i from column j on, times scales if there are any.
   template <class V>
   static FASTGEMM_INLINE V scaled(const MicroTile<Derived>&, V sums, int, int) {
     return sums;
   }
-  template <bool kInPlace = false>
+  template <Reads reads = Reads::panels>
   static void micro_kernel(const MicroTile<Derived>& t) {
     using Rows = std::make_integer_sequence<int, MR>;
+    if constexpr (Derived::kReadsRowsOfA && reads == Reads::panels)
+      if (t.row_bytes != 0) return micro_kernel<Reads::rows_of_a>(t);
     if (NV > 1 && t.cols <= kLanes<typename Packing::Unit>) {
-      dispatch_rows<Derived, 1, kInPlace>(t, Rows{});
+      dispatch_rows<Derived, 1, reads>(t, Rows{});
     } else {
-      dispatch_rows<Derived, NV, kInPlace>(t, Rows{});
+      dispatch_rows<Derived, NV, reads>(t, Rows{});
     }
   }
 };

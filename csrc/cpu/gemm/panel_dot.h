@@ -78,7 +78,7 @@ class PanelDot {
           t.rows = static_cast<int>(min(MR, p.m - i));
           t.a = a + i * t.a_rs;
           t.c = sums + i * ldc_ + j;
-          Traits::template micro_kernel<true>(t);
+          Traits::template micro_kernel<Reads::in_place>(t);
         }
       }
     }
