@@ -303,8 +303,8 @@ def test_opcheck():
     opcheck(torch.ops.fastgemm.scaled_mm.default, given, {**blocks, "activation": "silu"}, test_utils=others)
     for x, e8m0 in ((torch.randn(6, 140), False), (torch.randn(6, 140, dtype=BF16).T, True)):
         sizes = {"block_rows": 1, "block_cols": 32, "e8m0": e8m0}
-        for op in (torch.ops.fastgemm.quantize_fp8.default, torch.ops.fastgemm._quantize_fp8_with_transposed.default):
-            opcheck(op, (x,), sizes, test_utils=others)
+        for op in (torch.ops.fastgemm.quantize_fp8, torch.ops.fastgemm._quantize_fp8_with_transposed):
+            opcheck(op.default, (x,), sizes, test_utils=others)
 
 
 def test_compile_and_export():
