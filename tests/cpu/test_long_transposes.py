@@ -26,7 +26,7 @@ def test_long_transposes(dtype, kernel):
     """Transposes narrow matrices, whose rows end inside or at the end of a cache line, wide matrices, and
     views."""
     views = itertools.cycle(VIEWS if kernel == "streaming" else reversed(VIEWS))
-    lines = [1, 3, 64, 96, 191, 192, 1000]  # bytes
+    lines = [1, 3, 64, 96, 191, 192, 513, 576, 577, 1000]  # bytes
     for narrow in sorted({max(1, size // dtype.itemsize) for size in lines}):
         rows = BYTES // 2 // (narrow * dtype.itemsize) + random.randrange(100)
         every = torch.randint(-128, 128, (rows * (narrow + 2) * dtype.itemsize,), dtype=torch.int8)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 KERNELS = {
-    "pipelined": (torch.float32, torch.float64),
+    "pipelined": (torch.float32, torch.float64, torch.int32, torch.int64),
     "dot_bf16": (torch.bfloat16,),
     "dot_int8": (torch.int8,),
 }
@@ -15,7 +15,7 @@ CASES = [(kernel, dtype) for kernel, dtypes in KERNELS.items() for dtype in dtyp
 
 
 def drawn(rows: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
-    if dtype == torch.int8:
+    if not dtype.is_floating_point:
         return torch.randint(-128, 128, (rows, cols), dtype=dtype)
     return torch.randn(rows, cols).to(dtype)
 
@@ -30,14 +30,15 @@ def test_the_bits_of_packed_rows(kernel, dtype, threads):
     try:
         for m, n, k in [
             *((40, 33, k) for k in (1, 2, 3, 4, 5, 6, 7, 8, 63, 64, 65)),
-            (1, 40, 100),
             (13, 1, 5000),
+            (600, 130, 701),
             (300, 256, 130),
             (300, 257, 130),
             (500, 70, 9001),
+            (600, 100, 4095),  # rows almost at multiples of 4 KiB
         ]:
             # What lies beside a must not be read into the result, and 1 + k makes rows begin anywhere.
-            beside = torch.iinfo(dtype).max if dtype == torch.int8 else torch.nan
+            beside = torch.nan if dtype.is_floating_point else torch.iinfo(dtype).max
             around = torch.full((m, k + 2), beside, dtype=dtype)
             a = around[:, 1 : 1 + k].copy_(drawn(m, k, dtype))
             b = drawn(k, n, dtype)

@@ -195,11 +195,13 @@ class Engine {
     return kc_;
   }
   // Packing A costs about as much as 8 columns. If there are few, rows that are contiguous are read in place,
-  // unless they lie at multiples of 4 KiB, where all rows of a tile share the few lines of one L1 set.
+  // unless they lie at about multiples of 4 KiB, where all rows of a tile share the few lines of an L1 set.
   static bool reads_rows_of_a(const Problem& p) {
-    if constexpr (requires { requires Traits::kReadsRowsOfA; })
-      return p.a_cs == 1 && p.n <= 256 && p.k >= Traits::kGroup &&
-             p.a_rs * int64_t{sizeof(Element)} % 4096 != 0;
+    if constexpr (requires { requires Traits::kReadsRowsOfA; }) {
+      if (p.m == 1 || p.n > 256 || p.a_cs != 1 || p.k < Traits::kGroup) return false;
+      const int64_t beyond = p.a_rs * int64_t{sizeof(Element)} & 4095;
+      return min(beyond, 4096 - beyond) >= 64;
+    }
     return false;
   }
   static int64_t panel_bytes(int64_t units, int64_t unit) { return round_up(units * unit, 64); }

@@ -125,7 +125,7 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     a += a_ks;
     b += b_ks;
   };
-  // Operands that are read in place are small and soon in L1, so nothing is prefetched.
+  // Two operands that are read in place are small and soon in L1, so nothing is prefetched.
   const int64_t steps = kRowsOfA ? t.k / Traits::kGroup : ceil_div(t.k, Traits::kGroup);
   const int64_t last = kInPlace ? 0 : min<int64_t>(steps, Traits::kLastSteps);
   for (int64_t g = steps - last; g > 0; --g) step();

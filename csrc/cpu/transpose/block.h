@@ -31,10 +31,10 @@ using BlockKernel = void (*)(int element_size, const Block&);
 inline constexpr int kLine = 64;  // bytes of a cache line
 
 // Level 4 goes down strips of columns, which are kStripBytes of a src row wide. Memory needs contiguous runs:
-// one Zen 3 core reads runs of 64, 128 and 256 bytes from different rows at 4, 7 and 14 GB/s. Tasks are cut
-// at multiples of kTaskBytes of a row of src and of dst, which are whole strips and whole tiles
+// one Zen 3 core reads runs of 64, 128 and 256 bytes from different rows at 4, 7 and 14 GB/s. Large matrices
+// are cut into tasks at multiples of kCutBytes of a row of src and of dst, which are whole tiles
 // (streaming.h).
-inline constexpr int64_t kStripBytes = 256, kTaskBytes = 512;
+inline constexpr int64_t kStripBytes = 256, kCutBytes = 512;
 
 // Runs the kernel on the whole problem: on one thread, or split over the context's threads.
 void run_serial(const TransposeProblem&, BlockKernel);

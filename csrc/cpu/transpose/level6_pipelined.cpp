@@ -21,14 +21,15 @@
 namespace fastgemm::FASTGEMM_ISA {
 namespace {
 
-constexpr int64_t kStagePitch =
-    kTileBytes + 2 * kLine;        // the widest strip, and a line to avoid set conflicts
+template <int Size>  // of the widest strip, and a line that avoids set conflicts
+constexpr int64_t kStagePitch = kTileStripBytes<Size> + 2 * kLine;
 constexpr int64_t kRowsAhead = 8;  // 4 to 32 are as good
 
 // Copies `rows` rows to the stage; src has `left` rows from here on.
+template <int Size>
 FASTGEMM_INLINE void stage_rows(const char* row, int64_t stride, char* stage, int64_t rows, int64_t left,
                                 int64_t bytes) {
-  for (; rows > 0; --rows, --left, row += stride, stage += kStagePitch) {
+  for (; rows > 0; --rows, --left, row += stride, stage += kStagePitch<Size>) {
     const char* ahead = row + (left > kRowsAhead ? kRowsAhead : 0) * stride;
     int64_t k = 0;
     for (; k + kLine <= bytes; k += kLine) {
@@ -47,11 +48,11 @@ template <int Size>
 FASTGEMM_INLINE void transpose_stage(const char* stage, char* tile, int64_t rows, int64_t cols) {
   constexpr int64_t kCols = 16 / Size, kRows = Widest::kBytes / Size;
   if (rows < kLine / Size || cols % kCols)
-    return transpose_tile<Size>(stage, kStagePitch, tile, kPitch, rows, cols);
+    return transpose_tile<Size>(stage, kStagePitch<Size>, tile, kPitch, rows, cols);
   for (int64_t j = 0; j < cols; j += kCols) {
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kLine / Size; i += kRows)
-      transpose_registers<Widest, Size>(stage + i * kStagePitch + j * Size, kStagePitch,
+      transpose_registers<Widest, Size>(stage + i * kStagePitch<Size> + j * Size, kStagePitch<Size>,
                                         tile + i * Size + j * kPitch, kPitch);
   }
 }
@@ -59,11 +60,12 @@ FASTGEMM_INLINE void transpose_stage(const char* stage, char* tile, int64_t rows
 template <int Size>
 void staged(const Block& b) {
   constexpr int64_t kBand = kLine / Size;
-  alignas(kLine) char stage[kBand * kStagePitch];
+  alignas(kLine) char stage[kBand * kStagePitch<Size>];
   const auto fill = [&](const char* src, int64_t row, int64_t rows, int64_t cols, char* tile) {
     for (int64_t i = 0; i < rows; i += kBand) {
       const int64_t band = rows - i < kBand ? rows - i : kBand;
-      stage_rows(src + (row + i) * b.src_stride, b.src_stride, stage, band, b.row_end - row - i, cols * Size);
+      stage_rows<Size>(src + (row + i) * b.src_stride, b.src_stride, stage, band, b.row_end - row - i,
+                       cols * Size);
       transpose_stage<Size>(stage, tile + i * Size, band, cols);
     }
   };

@@ -51,12 +51,15 @@ void run_parallel(const TransposeProblem& p, Context& context, BlockKernel kerne
 
   // Tasks are whole strips of columns of full height, if there are enough of them: each cut through a strip
   // costs reading the rows of one line twice. The last task takes the remainder.
-  const int64_t strip = kTaskBytes / size, strips = std::max<int64_t>(p.cols / strip, 1);
-  const int64_t unit = kTaskBytes / size, units = std::max<int64_t>(p.rows / unit, 1);
   const int64_t wanted = std::min(8 * threads, p.batch * matrix_bytes / kLeastTask);
+  const auto cuts = [&](int64_t cells, int64_t bytes) { return std::max<int64_t>(cells * size / bytes, 1); };
+  // A small matrix is cut finer, so that all threads have work.
+  const bool small = p.batch * cuts(p.cols, kCutBytes) * cuts(p.rows, kCutBytes) < wanted;
+  const int64_t bytes = small ? kStripBytes : kCutBytes, unit = bytes / size;
+  const int64_t strips = cuts(p.cols, bytes), units = cuts(p.rows, bytes);
   const int64_t col_tasks = std::min(strips, ceil_div(wanted, p.batch));
   const int64_t row_tasks = std::min(units, ceil_div(wanted, p.batch * col_tasks));
-  auto col = [&](int64_t k) { return k == col_tasks ? p.cols : strips * k / col_tasks * strip; };
+  auto col = [&](int64_t k) { return k == col_tasks ? p.cols : strips * k / col_tasks * unit; };
   auto row = [&](int64_t k) { return k == row_tasks ? p.rows : units * k / row_tasks * unit; };
   context.parallel(p.batch * col_tasks * row_tasks, [&](int64_t task) {
     const int64_t i = task % row_tasks, j = task / row_tasks % col_tasks,

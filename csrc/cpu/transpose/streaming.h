@@ -12,18 +12,21 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-// The width of a strip in bytes of a src row, and the height of a tile in bytes of a dst row. One Zen 3 core
+// The height of a tile in bytes of a dst row, and the width of a strip in bytes of a src row. One Zen 3 core
 // writes non-temporal runs of 64 bytes at a third of the rate of 256 bytes. Longer runs gain nothing there: a
 // tile of 256 x 256 bytes, its buffer and the next tile fit together in an L2 of 512 KiB. Servers with
-// AVX-512 have an L2 of 1 MiB or more. With 512 bytes `pipelined` goes on a Zen 4 core from 0.85 to 0.90 of a
+// AVX-512 have an L2 of 1 MiB or more. With 512 bytes `pipelined` goes on a Zen 4 core from 0.85 to 0.98 of a
 // copy's bandwidth for elements of 1 byte, from 0.92 to 1.03 for 2, from 0.96 to 1.10 for 4, and from 0.83 to
-// 0.95 for 8 (6144 x 6144); 1024 bytes lose again.
+// 0.95 for 8 (6144 x 6144); 1024 bytes lose again. Strips of 1-byte elements stay narrow: so the buffer (200
+// KiB) and the stage of level 6 fit on a thread's stack and in L1, and no speed is lost.
 #if defined(__AVX512F__)
 inline constexpr int64_t kTileBytes = 512;
 #else
 inline constexpr int64_t kTileBytes = 256;
 #endif
-static_assert(kTaskBytes % kTileBytes == 0);
+static_assert(kCutBytes % kTileBytes == 0);
+template <int Size>
+inline constexpr int64_t kTileStripBytes = Size == 1 ? 256 : kTileBytes;
 
 inline constexpr int64_t kPitch = kLine + kTileBytes + kLine;  // of a row: line above, tile, extra line
 
@@ -56,7 +59,7 @@ FASTGEMM_INLINE void prefetch_row(const char* row, int64_t bytes) {
 // the next strip.
 template <int Size>
 FASTGEMM_INLINE Piece tile_after(const Block& b, int64_t col, int64_t next_col, int64_t end) {
-  constexpr int64_t kRows = kTileBytes / Size, kCols = kRows, kSpare = kLine / Size;
+  constexpr int64_t kRows = kTileBytes / Size, kCols = kTileStripBytes<Size> / Size, kSpare = kLine / Size;
   const int64_t row = end < b.row_end ? end : b.row_begin, j = end < b.row_end ? col : next_col;
   const int64_t cols = end < b.row_end ? next_col - col : take<kCols, kSpare>(b.cols - next_col);
   const int64_t rows = cols > 0 ? take<kRows, kSpare>(b.row_end - row) : 0;
@@ -84,7 +87,7 @@ FASTGEMM_INLINE void drain(const Block& b, char* dst, char* buffer, int64_t i0, 
 // is written.
 template <int Size, bool Ahead, class Fill>
 FASTGEMM_INLINE void stream_block(const Block& b, Fill fill) {
-  constexpr int64_t kRows = kTileBytes / Size, kCols = kRows, kSpare = kLine / Size;
+  constexpr int64_t kRows = kTileBytes / Size, kCols = kTileStripBytes<Size> / Size, kSpare = kLine / Size;
   alignas(kLine) char buffer[(kCols + kSpare) * kPitch];  // (columns of src, one line + rows of src + spare)
   for (int64_t j = 0, cols; j < b.cols; j += cols) {
     cols = take<kCols, kSpare>(b.cols - j);

@@ -35,7 +35,7 @@ void simd(const TransposeProblem& p, Context& context) {
 // against non-temporal stores on two Zen 4 cores with 1 MiB of L2 each and 32 MiB of L3, in GB/s: 512 x 512
 // floats (2 MB moved) 71 : 38, 1024 x 1024 (8 MB) 42 : 51, 1025 x 1025 35 : 37, 2049 x 2049 22 : 35, 1025 x
 // 1025 bytes (2 MB) 44 : 30, 2049 x 2049 (8 MB) 28 : 33. The limit depends on L2, because L3 is shared with
-// cores that do other work. If rows of dst are shorter than a tile, they have too few whole lines.
+// cores that do other work. If rows of dst are shorter than kStripBytes, they have too few whole lines.
 bool bypasses_cache(const TransposeProblem& p) {
   return p.bytes() >= 8.0 * static_cast<double>(cpu_caches().l2) &&
          p.rows * element_size(p.type) >= kStripBytes;
