@@ -249,9 +249,13 @@ struct OfColumns {
   TransposedCodes codes;
 };
 
+// Both directions need more than the registers of three blocks on sm_120.
+template <class T, Source source, bool transposed>
+constexpr int kBlocksAnSM = source == Source::x && sizeof(T) == 2 && (FASTGEMM_SM90A || !transposed) ? 3 : 2;
+
 // Rounds a tile. `all`: `count` numbers, whose largest is that of x, if it has one scale.
 template <Fp8 code, class T, Source source, bool transposed>
-__global__ void __launch_bounds__(kThreads, source == Source::x && sizeof(T) == 2 ? 3 : 2)
+__global__ void __launch_bounds__(kThreads, kBlocksAnSM<T, source, transposed>)
     quantize_tiles_kernel(const __grid_constant__ QuantizeFp8 g, const __grid_constant__ Side of_rows,
                           const __grid_constant__ Side of_columns, uint32_t across, bool vectors,
                           const uint32_t* all, int count) {
