@@ -146,7 +146,8 @@ def activating(recipe: str, m: int, n: int, k: int, device: str) -> Contest:
         if way == "product":
             return {}
         other = float((result.float() - expected).norm() / expected.norm())
-        return {} if other < 0.02 else {"right": False, "message": f"codes differ by {other:.2e}"}
+        # "separate" rounds twice more, to bfloat16: few numbers get the code beside, which is at most 1/8 away.
+        return {} if other < 0.05 else {"right": False, "message": f"codes differ by {other:.2e}"}
 
     about = {"group": f"{SWIGLU}, {recipe}", "layout": "NT"}
     return Contest(calls, (m, 2 * n, k), "bfloat16", baseline="separate", check=check, about=about)
