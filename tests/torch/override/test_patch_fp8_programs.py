@@ -14,18 +14,18 @@ from torch.nn import functional
 pytestmark = [every_device, needs_library]
 HIDDEN, INNER = 256, 384
 # The next layer may round a number of bfloat16 that differs by one bit to another code, which differs by up to an
-# eighth. Few numbers do.
-NEAR = 1e-2
+# eighth. Few numbers do, unless they share a scale, which may differ, too.
+NEAR, NEAR_WITH_ONE_SCALE = 1e-2, 0.15
 
 
 def layers():
     return nn.Sequential(nn.Linear(HIDDEN, INNER), nn.GELU(), nn.Linear(INNER, HIDDEN, bias=False)).to(BF16)
 
 
-def assert_near(got, torchs):
+def assert_near(got, torchs, near=NEAR):
     for own, wanted in zip(got, torchs, strict=True):
         assert own.dtype == wanted.dtype and own.shape == wanted.shape and own.stride() == wanted.stride()
-        assert (own - wanted).double().norm() <= NEAR * wanted.double().norm()
+        assert (own - wanted).double().norm() <= near * wanted.double().norm()
 
 
 # torchao
@@ -70,7 +70,7 @@ def test_training_by_torchao(recipe, compiles, device):
         got = trained(model, run, start, x)
     assert routed.ops == {op: STEPS * number for op, number in TRAINED[recipe].items()}
     assert not routed.passed_on
-    assert_near(got, torchs)
+    assert_near(got, torchs, NEAR_WITH_ONE_SCALE if recipe == "tensorwise" else NEAR)
 
 
 @pytest.mark.parametrize("granularity", ("PerTensor", "PerRow"))
@@ -89,7 +89,7 @@ def test_inference_by_torchao(granularity, rows, device, monkeypatch):
         with fastgemm.patch(level=LEVEL) as routed:
             got = model(x)
     assert routed.ops == {"_scaled_mm": 2} and not routed.passed_on
-    assert_near([got], [torchs])
+    assert_near([got], [torchs], NEAR_WITH_ONE_SCALE if granularity == "PerTensor" else NEAR)
 
 
 # Layers as those of vLLM, which call torch for codes of (tokens, hidden) by a transposed view of (outputs, hidden)
