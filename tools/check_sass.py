@@ -24,6 +24,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -50,8 +51,9 @@ LOAD, STORE, SHARED_LOAD, SHARED_STORE = "global load", "global store", "shared 
 BULK = "bulk copy"
 OPCODES = {"LDG": LOAD, "LDGSTS": LOAD, "STG": STORE, "LDS": SHARED_LOAD, "LDSM": SHARED_LOAD}
 OPCODES |= {"STS": SHARED_STORE, "UTMALDG": BULK, "UBLKCP": BULK, "LDL": "local", "STL": "local"}
-INSTRUCTION = re.compile(rf"\b({'|'.join(OPCODES)})((?:\.\w+)*) ")
-PADDING = ("NOP;", "NOP", "BRA")
+# A label, or an instruction: its address, perhaps a predicate, its name, its suffixes.
+LINE = re.compile(r"^\.text\.(\S+):$|^ +/\*[0-9a-f]{4,}\*/ +(?:@\S+ +)?(\w+)((?:\.\w+)*)", re.MULTILINE)
+PADDING = ("NOP", "BRA")
 WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 
 # The 16-byte accesses that every instantiation of a kernel must have. A bulk copy counts as a load.
@@ -138,12 +140,12 @@ def missing(*tools: str) -> str:
     return f"there is no {lacking}: {SOURCES[lacking]}" if lacking else ""
 
 
-def run(*command: str | Path, text: str | None = None) -> str:
+def run(*command: str | Path, text: str | None = None, folder: str | None = None) -> str:
     path = tool_path()
     program = shutil.which(command[0], path=path)
     environment = {**os.environ, "PATH": path}
     done = subprocess.run(
-        [program, *command[1:]], input=text, capture_output=True, text=True, env=environment
+        [program, *command[1:]], input=text, capture_output=True, text=True, env=environment, cwd=folder
     )
     if done.returncode:
         raise SystemExit(f"{command[0]} failed: {done.stderr.strip()}")
@@ -168,15 +170,17 @@ def width_of(kind: str, suffixes: str) -> int:
 
 
 def read_instructions(path: Path, arch: str, found: dict[tuple[str, str], Kernel]) -> None:
-    kernel = None
-    for line in run("cuobjdump", "--dump-sass", "--gpu-architecture", arch, path).splitlines():
-        if m := re.match(r"\s*Function : (\S+)", line):
-            kernel = found[arch, m[1]]
-        elif kernel and (m := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(\w\S*|@\S+ \S+)", line)):
-            kernel.instructions += m[1] not in PADDING
-            if m := INSTRUCTION.search(line):
-                kind = OPCODES[m[1]]
-                kernel.accesses[kind, width_of(kind, m[2])] += 1
+    with tempfile.TemporaryDirectory() as folder:
+        run("cuobjdump", "--extract-elf", f".{arch}.", path.resolve(), folder=folder)
+        for file in Path(folder).iterdir():
+            kernel = None
+            for m in LINE.finditer(run("nvdisasm", "--print-code", "--no-dataflow", file)):
+                if m[1]:
+                    kernel = found[arch, m[1]]
+                elif kernel:
+                    kernel.instructions += m[2] not in PADDING
+                    if kind := OPCODES.get(m[2]):
+                        kernel.accesses[kind, width_of(kind, m[3])] += 1
 
 
 def read_object(path: Path, source: Path) -> list[Kernel]:

@@ -30,11 +30,6 @@ enum class Unit : uint8_t { fma, tensor };
 // one counts: in 8.6, 8.9 and 12.0 GeForce has half the rate of A40, L40 and the RTX PRO cards.
 double multiply_adds(const Gpu&, Unit, DType);
 
-// Whether float64 runs at half the rate of float32; on other GPUs it is 1/32 or 1/64.
-constexpr bool has_fast_float64(int capability) {
-  return capability == 80 || capability == 90 || capability == 100;
-}
-
 // The GPU on which this thread launches, or which it simulates. Defined in csrc/cuda, as its part of the
 // kernel table is.
 const Gpu& current_gpu();

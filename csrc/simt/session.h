@@ -28,9 +28,6 @@ enum class Kind : uint8_t {
 };
 std::string_view to_string(Space);
 std::string_view to_string(Kind);
-inline bool writes_shared(Kind k) {
-  return k != Kind::load && k != Kind::matrix_load && k != Kind::bulk_store;
-}
 
 struct Options {
   bool count = false;          // keep counters per site

@@ -35,8 +35,8 @@ function(fastgemm_add_override torch_dir)
   target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections)
   target_link_libraries(${name} PRIVATE fastgemm -Wl,--gc-sections -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_torch_python
                         fastgemm_stub_c10 Python::Module)
-  # Most of the compile time is for torch's headers, so four files are compiled together.
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  # Most of the compile time is for torch's headers, so eight files are compiled together.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   set_target_properties(${name} PROPERTIES SKIP_BUILD_RPATH OFF BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
   install(TARGETS ${name} LIBRARY DESTINATION .)
 endfunction()

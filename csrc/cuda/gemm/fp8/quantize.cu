@@ -30,7 +30,7 @@ inline constexpr int kResidentBlocks =
     source == Source::x ? kResident : kResidentActivated - (form == Form::any || RUNS > 4);
 
 // Each team has one block of x and its scale. A thread holds RUNS runs at a time; of a block that has more,
-// all but the last ones are read a second time, from the cache.
+// for which there are whole teams of kThreads, all but the last ones are read a second time, from the cache.
 template <Fp8 code, class T, Form form, Source source, int TEAM, int RUNS>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
     quantize_blocks_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t blocks, uint32_t across) {
@@ -40,6 +40,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
   const Rectangle r = block_of(g, inside ? index : 0, across);
   const uint32_t runs = inside ? uint32_t(r.runs()) : 0;
   Run<T, source> run[RUNS];
+  constexpr bool kLoops = TEAM == kThreads;
   const auto load = [&](uint32_t first) {
     // Runs whose loads are under way at the same time: as many as registers allow.
     constexpr int kMost = source == Source::gated && sizeof(T) == 4 ? 2 : 4;
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
     load(first);
     FASTGEMM_UNROLL
     for (int i = 0; i < RUNS; ++i) bits = max(bits, run[i].largest());
-    if (first + RUNS * TEAM >= runs) break;
+    if (!kLoops || first + RUNS * TEAM >= runs) break;
     first += RUNS * TEAM;
   }
   bits = largest_of_team<TEAM>(bits);
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
       const uint32_t at = first + i * TEAM + member;
       if (at < runs) run[i].template store<code, true, form>(g, place_of<form>(r, at), by);
     }
-    if (first == 0) break;
+    if (!kLoops || first == 0) break;
     first -= RUNS * TEAM;
     load(first);
   }
