@@ -64,7 +64,7 @@ struct RightSide {
   RightSide(const Strided& b, bool conjugates, bool turns_back) : rows(b.view) {
     Strided kept(b);  // copies each matrix of a broadcast batch once
     for (int64_t d = 3; d <= kept.view.dim; ++d)
-      if (kept.stride(d) == 0) kept.size(d) = 1;
+      if (kept.stride(d) == 0 && kept.size(d) != 0) kept.size(d) = 1;
     Strided doubled(kept);
     doubled.size(2) *= 2;
     memory = empty_contiguous(doubled.view.shape(), b.view.dtype, b.view);

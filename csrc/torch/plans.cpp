@@ -105,7 +105,10 @@ std::shared_ptr<const Plan> make_plan(const ProductCall& call, Device device, in
   PlannedCopy copy_a, copy_b;
   if (plan->copies_a_to) a = copy_a.of(a, p.packed.is_given()), p.a = matrix_of<ConstMatrix>(a, call.trans_a);
   if (plan->copies_b_to) b = copy_b.of(b), p.b = matrix_of<ConstMatrix>(b, call.trans_b);
-  if ((plan->copies_result = needs_own_result(p))) {
+  // On a CPU a row's end is rounded by other instructions than its middle, so rows must lie as they are
+  // computed.
+  const bool invariant = device == Device::cpu && call.choice.kernel == "invariant";
+  if ((plan->copies_result = needs_own_result(p) || (invariant && p.out.col_stride != 1))) {
     out = allocated_result(*plan, a, torch_dtype(p.out_type));
     p.out = matrix_of<Matrix>(out, false);
   }

@@ -97,8 +97,8 @@ std::optional<Tensor> multiply_codes(const ScaledGroupsCall& call, const Fp8Oper
 }
 
 Part<2> rows_of_scales(const TensorRef& scales, bool is_one, int64_t begin, int64_t rows) {
-  return matrix_in(scales, is_one ? 0 : begin * scales.view.stride(2), is_one ? 1 : rows,
-                   scales.view.size(1));
+  if (is_one) return {scales, 0, {1, 1}, {1, 1}};  // of any dimension
+  return matrix_in(scales, begin * scales.view.stride(2), rows, scales.view.size(1));
 }
 
 // Matrix `index` of a batch; the only one stands for all.

@@ -220,7 +220,7 @@ ContiguousMatrices::ContiguousMatrices(const View& v) {
   int64_t step = 1;
   for (int64_t d = v.dim; d-- > 0;) {
     const auto i = size_t(d);
-    const bool repeats = d + 2 < v.dim && v.strides[d] == 0;
+    const bool repeats = d + 2 < v.dim && v.strides[d] == 0 && v.sizes[d] != 0;
     kept[i] = repeats ? 1 : v.sizes[d];
     strides[i] = repeats ? 0 : step;
     step *= std::max<int64_t>(kept[i], 1);

@@ -217,6 +217,14 @@ def test_one_number_for_groups_of_columns():
     assert torch.equal(result, same)
 
 
+def test_the_op_takes_a_scale_without_dimensions():
+    a, b, one = random_codes(4, 16), random_codes(2, 16, 8), torch.tensor(2.0)
+    blocks = {"block_m": 0, "block_k_of_a": 0, "block_k_of_b": 0, "block_n": 1}
+    given = a, b, one, torch.ones(2, 1, 8), ends((2, 2))
+    result = torch.ops.fastgemm.scaled_grouped_mm(*given, **blocks)
+    assert torch.equal(result, fastgemm.scaled_grouped_mm(a, b, one, given[3], given[4]))
+
+
 def test_kernels_are_known_where_nothing_runs():
     a, w = (torch.empty(8, 256, device="meta", dtype=E4M3) for _ in range(2))
     one, ends_ = torch.ones(1, device="meta"), torch.empty(1, device="meta", dtype=torch.int32)

@@ -44,3 +44,37 @@ def test_compiled():
 def test_vmap():
     a, b = random_complex(4, 3, 5, dtype=torch.complex64), random_complex(4, 5, 2, dtype=torch.complex64)
     assert_right(torch.func.vmap(fastgemm.matmul)(a, b), a, b)
+
+
+@pytest.mark.parametrize("dtype", (torch.complex64, torch.complex128), ids=str)
+def test_empty_batches_of_one_number(dtype):
+    """A batch of stride 0 may be empty, as the gradient of a sum is. Then there is no matrix to read."""
+    one, a, b = (
+        torch.zeros((), dtype=dtype),
+        torch.zeros(0, 3, 7, dtype=dtype),
+        torch.zeros(7, 5, dtype=dtype),
+    )
+    results = [
+        fastgemm.matmul(one.expand(0, 3, 7), b),
+        fastgemm.matmul(a, b[None].expand(0, 7, 5)),
+        fastgemm.gemm(a, b, one.expand(0, 3, 5)),
+        fastgemm.grouped_mm(one.expand(0, 3, 7), b[None].expand(0, 7, 5)),
+    ]
+    assert all(result.shape == (0, 3, 5) for result in results)
+    leaf = a.clone().requires_grad_()
+    fastgemm.matmul(leaf, b).sum().abs().backward()
+    assert leaf.grad.shape == a.shape
+
+
+def test_a_layer_with_bias_and_residual():
+    x, w, bias = (random_complex(*shape, dtype=torch.complex64) for shape in ((4, 5), (3, 5), (3,)))
+    residual = random_complex(4, 3, dtype=torch.complex64)
+    torch.testing.assert_close(fastgemm.linear(x, w, bias, residual=residual), x @ w.mT + bias + residual)
+    for wrong, text in (
+        ({"residual": residual, "activation": "relu"}, "takes no activation"),
+        ({"residual": residual, "out_dtype": torch.float32}, "out_dtype"),
+        ({"residual": residual[0]}, "residual has shape"),
+        ({"residual": residual.real}, "residual has shape"),
+    ):
+        with pytest.raises(ValueError, match=f"^fastgemm.linear: .*{text}"):
+            fastgemm.linear(x, w, bias, **wrong)

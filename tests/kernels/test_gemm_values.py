@@ -108,3 +108,25 @@ def test_integer_alpha_beta_wrap(kernel, dtype):
     c = random_tensor(9, 33, dtype=result_dtype(dtype))
     for alpha, beta in [(2**31, 1), (-(2**31), 2**31), (2**32 + 1, 2**40 + 3), (7, -(2**33) - 1)]:
         check_gemm(a, b, c, alpha=alpha, beta=beta, kernel=kernel)
+
+
+def test_float16_while_subnormal_float32_is_flushed():
+    """The smallest numbers of float16 are normal in float32, so torch.set_flush_denormal does not change them."""
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    x = x[x.isfinite()]
+    square, exact, one = x[:1600].view(40, 40), x.float(), torch.ones(1, 1, dtype=x.dtype)
+    identity = torch.eye(40, dtype=x.dtype)
+    torch.set_flush_denormal(True)
+    try:
+        for level in range(1, 7):
+            column = fastgemm.matmul(x[:, None], one, level=level, out_dtype=torch.float32)
+            row = fastgemm.matmul(one, x[None], level=level, out_dtype=torch.float32)
+            assert torch.equal(column[:, 0], exact) and torch.equal(row[0], exact), level
+            for product in (square, identity), (identity, square.mT):
+                result = fastgemm.matmul(*product, level=level)
+                assert torch.equal(result, square if product[0] is square else square.mT), level
+        tiny = torch.full((3, 37), 3e-5, dtype=x.dtype)
+        assert torch.equal(fastgemm.add(tiny, torch.zeros_like(tiny)), tiny)
+        assert (fastgemm.quantize_fp8(tiny, "row")[1] > 0).all()
+    finally:
+        torch.set_flush_denormal(False)

@@ -96,3 +96,16 @@ def test_types_without_activations_are_left_to_torch(dtype):
             layer(x)
     else:
         assert torch.equal(layer(x), torch.relu(nn.functional.linear(x, weight)))
+
+
+def test_under_autocast_a_precision_of_float32_gives_way():
+    made = fastgemm.nn.Linear(6, 4, activation="relu", precision="ieee")
+    fused = fuse(nn.Sequential(nn.Linear(6, 4), nn.ReLU()), precision="ieee")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert all(layer(torch.randn(3, 6).bfloat16()).dtype == torch.bfloat16 for layer in (made, fused))
+
+
+def test_a_bias_of_one_number_is_added_everywhere():
+    model, x = nn.Sequential(nn.Linear(6, 4), nn.GELU()), torch.randn(3, 6)
+    model[0].bias = nn.Parameter(torch.randn(1))
+    torch.testing.assert_close(fuse(copy.deepcopy(model))(x), model(x))

@@ -274,6 +274,26 @@ def test_compressed_tensors_packed(ct, bits, symmetric, strategy):
     assert_same_bits(QuantizedWeight.from_compressed_tensors(stored, arguments), expected)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_compressed_tensors_of_one_output(bits):
+    """As many words of zero points as there are zero points. (The library does not read 4 bits of them itself.)"""
+    k, size, half = 64, 16, 2 ** (bits - 1)
+    codes, zeros, scales = (
+        torch.randint(2 * half, (1, k)),
+        torch.randint(-half, half, (1, 4)),
+        torch.rand(1, 4),
+    )
+    stored = {
+        "weight_packed": layouts.pack_words(codes, bits),
+        "weight_scale": scales,
+        "weight_zero_point": (zeros + half).int(),
+        "weight_shape": torch.tensor([1, k]),
+    }
+    weights = {"num_bits": bits, "type": "int", "symmetric": False, "strategy": "group", "group_size": size}
+    expected = (codes - half - zeros.repeat_interleave(size, 1)) * scales.repeat_interleave(size, 1)
+    assert_same_bits(QuantizedWeight.from_compressed_tensors(stored, weights), expected)
+
+
 def test_compressed_tensors_sorted_by_activation():
     n, k, size = 16, 64, 16
     codes, scales = torch.randint(16, (n, k)), torch.rand(n, k // size)

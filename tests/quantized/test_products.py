@@ -198,6 +198,7 @@ def test_transforms_of_torch_func(device):
     transforms = [
         lambda f: torch.vmap(f)(x, bias),
         lambda f: torch.vmap(f, (0, None))(x, bias[0]),
+        lambda f: torch.vmap(f, (0, None))(x[:0], bias[0]),
         lambda f: torch.vmap(f, (None, 0))(x, bias),
         lambda f: torch.vmap(f, (1, None))(x.view(5, 1, K), bias[0]),
         lambda f: torch.func.jvp(f, (x, bias[0]), (x.cos(), bias[1]))[1],

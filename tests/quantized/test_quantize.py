@@ -182,3 +182,9 @@ def test_wrong_weights():
     ]:
         with pytest.raises(error, match=message):
             fastgemm.quantize_weight(w, "int4")
+
+
+def test_zero_points_of_numbers_whose_difference_overflows():
+    w = torch.tensor([[3e38, -3e38, 0.0, 1.0]])
+    q = fastgemm.quantize_weight(w, "int8", zero_points=True)
+    assert ((q.dequantize() - w).abs() <= 6e38 / 255).all()

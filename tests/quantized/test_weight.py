@@ -81,6 +81,13 @@ def test_facts(device):
     assert torch.equal(t.dequantize(), q.dequantize().mT) and "(200, 70)" in repr(t)
     for back in (t.mT, t.t(), t.T, t.transpose(-1, 0), t.permute(1, 0)):
         assert same(back, q)
+    for wrong, error in (
+        (lambda: q.transpose(0, 3), IndexError),
+        (lambda: q.permute(0, 0), RuntimeError),
+        (lambda: torch.mm(torch.ones(1, 2, t.shape[0]), t), RuntimeError),
+    ):
+        with pytest.raises(error, match=r"^fastgemm: "):
+            wrong()
     assert same(q.transpose(0, 0), q) and same(q.detach(), q) and same(q.data, q)
 
 

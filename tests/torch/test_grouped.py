@@ -307,3 +307,20 @@ def test_wrong_types():
         fastgemm.grouped_mm(a.int(), b.int(), int32([1, 6]), activation="relu")
     with pytest.raises(ValueError, match="device"):
         fastgemm.grouped_mm(a, b, int32([1, 6]).to("meta"))
+
+
+@pytest.mark.parametrize("dtype", (torch.int64, torch.complex64), ids=str)
+def test_swiglu_of_other_numbers(dtype):
+    with pytest.raises(ValueError, match=r"^fastgemm\.grouped_mm: an activation needs"):
+        fastgemm.grouped_mm(
+            torch.ones(5, 4, dtype=dtype),
+            torch.ones(2, 4, 6, dtype=dtype),
+            int32([2, 5]),
+            activation="swiglu",
+        )
+
+
+def test_vmap_of_no_members():
+    b, ends, none = torch.ones(2, 4, 5), int32([1, 3]), torch.ones(0, 3, 4)
+    assert torch.vmap(lambda a: fastgemm.grouped_mm(a, b, ends))(none).shape == (0, 3, 5)
+    assert torch.vmap(lambda a, i: fastgemm.grouped_mm(a, b, i))(none, ends.expand(0, 2)).shape == (0, 3, 5)

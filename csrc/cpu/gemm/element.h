@@ -46,13 +46,15 @@ constexpr int64_t round_up(int64_t x, int64_t y) { return ceil_div(x, y) * y; }
 
 inline float to_float(BFloat16 x) { return bit_cast<float>(uint32_t{x.bits} << 16); }
 
-// Branch-free, so that compilers can vectorize it. A multiplication corrects the exponent and also normalizes
-// subnormals. Afterwards infinities and NaNs get their exponent bits back.
+// Branch-free, so that compilers can vectorize it. A subnormal number is a multiple of 2^-24, the last bit of
+// 0.5f. So nothing here is subnormal in float32, which torch.set_flush_denormal would make 0. Infinities and
+// NaNs keep their exponent bits.
 inline float to_float(Half x) {
-  const uint32_t magnitude = uint32_t{x.bits & 0x7fffu} << 13, sign = uint32_t{x.bits & 0x8000u} << 16;
-  const float scaled = bit_cast<float>(magnitude) * 0x1p112f;
-  const uint32_t special = magnitude >= 0x0f800000u ? 0x7f800000u : 0u;
-  return bit_cast<float>(bit_cast<uint32_t>(scaled) | special | sign);
+  const uint32_t magnitude = x.bits & 0x7fffu, sign = uint32_t{x.bits & 0x8000u} << 16;
+  const uint32_t small = bit_cast<uint32_t>(bit_cast<float>(magnitude + 0x3f000000u) - 0.5f);
+  const uint32_t normal = (magnitude << 13) + (112u << 23);
+  const uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+  return bit_cast<float>((magnitude < 0x400u ? small : normal) | special | sign);
 }
 
 // Rounds to nearest even. NaN stays NaN: rounding must not turn it into infinity.

@@ -78,6 +78,7 @@ def activated(
         or (not is_compiling() and tracing_state() is not None)
         or not _takes(input, weight, bias)
         or weight.dtype not in FLOATS
+        or (bias is not None and bias.shape != weight.shape[:1])
         or _is_sharded(input, weight)
         or (is_compiling() and exports_to_onnx())
     )
@@ -86,7 +87,7 @@ def activated(
         return ACTIVATIONS[activation](out)
     if precision is not None:
         check_product_choice(None, None, precision)
-        if not has_precision(weight.dtype, precision):
+        if not (has_precision(input.dtype, precision) and has_precision(weight.dtype, precision)):
             precision = None
     try:
         return fused_linear(

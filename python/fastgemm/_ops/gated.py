@@ -14,7 +14,9 @@ SWIGLU = "swiglu"
 
 
 def swiglu(x: Tensor) -> Tensor:
-    """``(..., N)`` to ``(..., N / 2)``. Raises ValueError if N is odd."""
+    """``(..., N)`` to ``(..., N / 2)``. Raises ValueError if N is odd, or x has no floating-point numbers."""
+    if not x.is_floating_point():
+        raise ValueError(f"fastgemm: an activation needs a floating-point product, got {x.dtype}")
     if x.shape[-1] % 2:
         raise ValueError(f"fastgemm: activation='swiglu' halves the result, whose size {x.shape[-1]} is odd")
     gate, up = x.chunk(2, dim=-1)
@@ -25,15 +27,18 @@ def gated(function: str, inner: Tensor, residual: Tensor | None) -> Tensor:
     """``swiglu(inner) + residual``, where ``inner`` is the product of a public function."""
     try:
         result = swiglu(inner)
-        if residual is None:
-            return result
-        if not isinstance(residual, Tensor):
-            raise _errors.not_a_tensor(residual=residual)
-        check_residual(residual, result)
-        return result + residual
+        return result if residual is None else with_residual(result, residual)
     except (TypeError, ValueError) as error:
         _errors.attribute(error, function)
         raise
+
+
+def with_residual(result: Tensor, residual: Tensor) -> Tensor:
+    """``result + residual``, with the op's checks of the residual."""
+    if not isinstance(residual, Tensor):
+        raise _errors.not_a_tensor(residual=residual)
+    check_residual(residual, result)
+    return result + residual
 
 
 def check_residual(residual: Tensor, result: Tensor) -> None:

@@ -293,14 +293,16 @@ class GroupedFunction(torch.autograd.Function):
 
         # Each member may have other groups, so each is a product of its own.
         def member(x: Tensor | None, dim: int | None, i: int) -> Tensor | None:
-            return x if x is None or dim is None else x.select(dim, i)
+            if x is None or dim is None:
+                return x
+            return x.select(dim, i) if size else x.new_zeros((*x.shape[:dim], *x.shape[dim + 1 :]))
 
         tensors = a, b, offs, bias
         results = [
             GROUPED.call(tuple(map(member, tensors, in_dims[:4], (i,) * 4)), options)  # type: ignore[arg-type]
-            for i in range(size)
+            for i in range(max(size, 1))  # of no member, the shape is that of a product of zeros
         ]
-        return torch.stack(results), 0
+        return torch.stack(results)[:size], 0
 
 
 def _gradient_of_bias(grad: Tensor, offs: Tensor | None, dims: tuple[int, int], of_groups: bool) -> Tensor:

@@ -20,7 +20,7 @@ from ..table import invariant_choice
 from . import autocast
 from .codes import CODES, as_codes, check_out_scale
 from .dispatch import CHOICE, Op, compiled_override, ops, options_of, overridden, public
-from .gated import SWIGLU, check_residual, gated
+from .gated import SWIGLU, check_residual, gated, with_residual
 from .gemm import _gemm_gradients, gemm
 from .vmap import batch_first, rank_of
 
@@ -149,8 +149,9 @@ def linear(
         _check_activation(activation)
         if x.dim() == 0:
             raise ValueError("fastgemm: x must have at least 1 dimension, got 0")
-        if x.is_complex() and bias is not None and residual is not None:
-            return linear(x, weight, bias, level=level, kernel=kernel, precision=precision) + residual
+        if x.is_complex() and bias is not None and residual is not None and activation is None:
+            options = dict(zip(CHOICE, (level, kernel, precision, out_dtype), strict=True))
+            return with_residual(linear(x, weight, bias, **options), residual)
         options = options_of(x, level, kernel, precision, None, out_dtype)
         if activation is not None:
             options["activation"] = activation

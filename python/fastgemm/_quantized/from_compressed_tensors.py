@@ -101,20 +101,22 @@ def _packed(tensors: Mapping[str, Tensor], of: dict[str, Any], dtype: torch.dtyp
     scales, group = _scales(tensors, of, (n, k))
     zeros = None
     if not of["symmetric"]:
-        zeros = _zeros(tensors, bits, scales.shape)
+        zeros = _zeros(tensors, bits, scales.shape, packed=True)
     plain = Plain("int4" if bits == 4 else "int8", codes, scales, group, (n, k), dtype or scales.dtype, zeros)
     return sort_by_group(plain, tensors.get("weight_g_idx"))
 
 
-def _zeros(tensors: Mapping[str, Tensor], bits: int, shape: torch.Size) -> Tensor | None:
-    """Zero points, packed along N, or one a byte."""
+def _zeros(
+    tensors: Mapping[str, Tensor], bits: int, shape: torch.Size, packed: bool = False
+) -> Tensor | None:
+    """Zero points, one a byte, or packed along N into words of 32 bits."""
     expect(
         "weight_zero_point" in tensors, "fastgemm: the weight is not symmetric, and has no weight_zero_point"
     )
     zeros = tensors["weight_zero_point"]
-    if zeros.dtype == torch.int32 and zeros.numel() != shape.numel():
-        packed = bytes_of(zeros.t())
-        values = (halves(packed) if bits == 4 else packed)[:, : shape[0]].t().to(torch.int16)
+    if packed and zeros.dtype == torch.int32:
+        codes = bytes_of(zeros.t())
+        values = (halves(codes) if bits == 4 else codes)[:, : shape[0]].t().to(torch.int16)
         return small((values - 2 ** (bits - 1)).reshape(shape))
     return small(zeros.reshape(shape))
 

@@ -31,7 +31,9 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return product.called("linear", *args, **kwargs)
     if func is functional.linear:
         return product.functional_linear(*args, **kwargs)
-    if func in (matmul, torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm):
+    if func in (torch.mm, Tensor.mm):
+        return _mm(*args, **kwargs)
+    if func in (matmul, torch.matmul, Tensor.matmul, Tensor.__matmul__):
         return product.matmul(*args, **kwargs)
     if func is Tensor.__rmatmul__:
         return product.matmul(args[1], args[0])
@@ -43,6 +45,12 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         refuse_gradient(*args[1:], **kwargs)
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **kwargs)
+
+
+def _mm(input: Tensor, mat2: Tensor) -> Tensor:
+    if input.dim() != 2 or mat2.dim() != 2:
+        raise RuntimeError(f"fastgemm: mm takes matrices, got {tuple(input.shape)} and {tuple(mat2.shape)}")
+    return product.matmul(input, mat2)
 
 
 def refuse_gradient(requires_grad: bool = True) -> None:
@@ -91,10 +99,15 @@ def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
 
 
 def _transpose(q: Packed, first: int = 0, second: int = 1) -> Packed:
+    for dim in (first, second):
+        if not -2 <= dim < 2:
+            raise IndexError(f"fastgemm: a QuantizedWeight has dimensions -2 to 1, not {dim}")
     return q._map(lambda x: x) if first % 2 == second % 2 else q._transpose()
 
 
 def _permute(q: Packed, dims: list[int]) -> Packed:
+    if sorted(dim % 2 for dim in dims) != [0, 1] or not all(-2 <= dim < 2 for dim in dims):
+        raise RuntimeError(f"fastgemm: a QuantizedWeight has two dimensions to permute, got {list(dims)}")
     return _transpose(q, *dims) if dims[0] % 2 else _transpose(q, 0, 0)
 
 

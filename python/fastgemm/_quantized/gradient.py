@@ -114,20 +114,21 @@ class QuantizedLinearFunction(torch.autograd.Function):
         size, weight = info.batch_size, (codes, scales, zeros, by)
 
         def rows(t: Tensor, dim: int | None) -> Tensor:
-            return (t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)).flatten(0, 1)
+            return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
 
         x = rows(x, in_dims[0])
-        residual = None if residual is None else rows(residual, in_dims[6])
+        members, x = x.shape[:2], x.flatten(0, 1)
+        residual = None if residual is None else rows(residual, in_dims[6]).flatten(0, 1)
         if in_dims[5] is None:  # members are more rows
             out = differentiable(x, *weight, bias, residual, **options)
-            return out.unflatten(0, (size, -1)), 0
+            return out.unflatten(0, members), 0
         assert bias is not None
         activation = options.get("activation")
-        out = differentiable(x, *weight, **_without_activation(options)).unflatten(0, (size, -1))
+        out = differentiable(x, *weight, **_without_activation(options)).unflatten(0, members)
         out = out + bias.movedim(in_dims[5], 0).unsqueeze(1)
         if activation is not None:
             out = ACTIVATIONS[activation](out)
-        return out if residual is None else out + residual.unflatten(0, (size, -1)), 0
+        return out if residual is None else out + residual.unflatten(0, members), 0
 
 
 def operands(

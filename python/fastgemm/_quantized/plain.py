@@ -54,7 +54,7 @@ def pack(codes: Tensor) -> Tensor:
 
 def bytes_of(words: Tensor) -> Tensor:
     """The bytes of 32-bit words, the lowest first: ``(rows, w)`` int32 to ``(rows, 4 * w)`` uint8."""
-    return words.contiguous().view(torch.uint8)
+    return words.contiguous().flatten().view(torch.uint8).view(words.shape[0], 4 * words.shape[1])
 
 
 def signed(codes: Tensor) -> Tensor:

@@ -237,7 +237,8 @@ def _scales(low: Tensor, high: Tensor, plan: _Plan, by: Tensor | None) -> tuple[
     if plan.symmetric:
         return (high / plan.made.largest).to(dtype), None
     lowest, highest = INTEGERS[packing.code]
-    scale = ((high - low) / (highest - lowest)).to(dtype)
+    extent, steps = high - low, highest - lowest
+    scale = torch.where(extent.isinf(), high / steps - low / steps, extent / steps).to(dtype)
     divisor = scale.float()
     zero = torch.round(lowest - low / torch.where(divisor > 0, divisor, torch.inf))
     return scale, zero.nan_to_num_(0).clamp_(lowest, highest).to(torch.int8)
