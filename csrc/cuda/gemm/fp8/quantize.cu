@@ -29,8 +29,8 @@ template <Form form, Source source, int RUNS>
 inline constexpr int kResidentBlocks =
     source == Source::x ? kResident : kResidentActivated - (form == Form::any || RUNS > 4);
 
-// Each team has one block of x and its scale. A thread holds RUNS runs at a time; of a block that has more,
-// for which there are whole teams of kThreads, all but the last ones are read a second time, from the cache.
+// Each team has one block of x and its scale. A thread holds RUNS runs at a time. Only teams of kThreads get
+// blocks that have more, of which all but the last runs are read a second time, from the cache.
 template <Fp8 code, class T, Form form, Source source, int TEAM, int RUNS>
 __global__ void __launch_bounds__(kThreads, kResidentBlocks<form, source, RUNS>)
     quantize_blocks_kernel(const __grid_constant__ QuantizeFp8 g, uint32_t blocks, uint32_t across) {
