@@ -43,6 +43,7 @@ function(fastgemm_add_simt_kernels OBJECTS)
   endif()
   add_library(fastgemm_simt_kernels OBJECT ${kernels})
   fastgemm_instrument_simt(fastgemm_simt_kernels)
+  set_target_properties(fastgemm_simt_kernels PROPERTIES EXCLUDE_FROM_ALL ${FASTGEMM_SANITIZE})
   add_library(fastgemm_simt_runtime OBJECT ${runtime})
   # One compilation, so that the calls for each access of a kernel are inlined.
   set(accesses ${runtime})
