@@ -48,6 +48,7 @@ struct TensorMap {
   int box_columns, box_rows;
   int swizzle_bytes;  // also the length of a row of the box; 0: not swizzled
   bool to_tf32;
+  int box_planes = 1;
 };
 
 void load_box(void* to_shared, const TensorMap*, Barrier*, int column, int row, int plane);

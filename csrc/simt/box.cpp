@@ -59,13 +59,15 @@ template <class Visit>
 void Box::for_each_row(const Visit& visit) const {
   const int64_t first = std::max<int64_t>(column_, 0);
   const int64_t last = std::min<int64_t>(int64_t{column_} + map_.box_columns, map_.columns);
-  if (first >= last || plane_ < 0 || plane_ >= map_.planes) return;
-  for (int64_t i = std::max<int64_t>(0, -int64_t{row_}); i < map_.box_rows && row_ + i < map_.rows; ++i) {
-    const std::byte* memory =
-        map_.data + plane_ * map_.plane_stride_bytes + (row_ + i) * map_.row_stride_bytes;
-    visit(i, (first - column_) * map_.element_bytes,
-          const_cast<std::byte*>(memory) + first * map_.element_bytes, (last - first) * map_.element_bytes);
-  }
+  if (first >= last) return;
+  for (int64_t p = std::max<int64_t>(0, -int64_t{plane_}); p < map_.box_planes && plane_ + p < map_.planes;
+       ++p)
+    for (int64_t i = std::max<int64_t>(0, -int64_t{row_}); i < map_.box_rows && row_ + i < map_.rows; ++i) {
+      const std::byte* memory =
+          map_.data + (plane_ + p) * map_.plane_stride_bytes + (row_ + i) * map_.row_stride_bytes;
+      visit(p * map_.box_rows + i, (first - column_) * map_.element_bytes,
+            const_cast<std::byte*>(memory) + first * map_.element_bytes, (last - first) * map_.element_bytes);
+    }
 }
 
 void Box::note(Kind kind, const void* shared, const void* site) const {

@@ -15,7 +15,7 @@ class Box {
   Box(const TensorMap& map, int column, int row, int plane)
       : map_(map), column_(column), row_(row), plane_(plane) {}
 
-  int bytes() const { return row_bytes() * map_.box_rows; }
+  int bytes() const { return row_bytes() * map_.box_rows * map_.box_planes; }
 
   // Counts the accesses of the instruction (bulk_load or bulk_store). Reports what the hardware could not do,
   // and accesses outside of the launch's buffers.

@@ -27,7 +27,8 @@ TensorMap make_tensor_map(const TensorShape& s) {
   require(extent(s.columns) && extent(s.rows) && extent(s.planes), "1 to 2^32 columns, rows and planes");
   require(stride(s.row_stride_bytes) && stride(s.plane_stride_bytes),
           "strides that are multiples of 16 bytes, above 0 and below 2^40");
-  require(box(s.box_columns) && box(s.box_rows), "a box of 1 to 256 columns and rows");
+  require(box(s.box_columns) && box(s.box_rows) && box(s.box_planes),
+          "a box of 1 to 256 columns, rows and planes");
   require(multiple_of_16(int64_t(s.box_columns) * s.element_bytes), "rows of the box of whole 16 bytes");
   require(s.swizzle == Swizzle::none || s.box_columns * s.element_bytes == int(s.swizzle),
           "rows of the box as long as its swizzle says");
@@ -42,7 +43,8 @@ TensorMap make_tensor_map(const TensorShape& s) {
           s.box_columns,
           s.box_rows,
           int(s.swizzle),
-          s.to_tf32};
+          s.to_tf32,
+          s.box_planes};
 }
 
 }  // namespace fastgemm::simt

@@ -52,7 +52,7 @@ TensorMap encode(const TensorShape& s) {
   TensorMap map;
   const cuuint64_t sizes[] = {cuuint64_t(s.columns), cuuint64_t(s.rows), cuuint64_t(s.planes)};
   const cuuint64_t strides[] = {cuuint64_t(s.row_stride_bytes), cuuint64_t(s.plane_stride_bytes)};
-  const cuuint32_t box[] = {cuuint32_t(s.box_columns), cuuint32_t(s.box_rows), 1};
+  const cuuint32_t box[] = {cuuint32_t(s.box_columns), cuuint32_t(s.box_rows), cuuint32_t(s.box_planes)};
   const cuuint32_t element_strides[] = {1, 1, 1};
   const auto encoded = [&] {
     return encode_tiled(&map, type_of(s), 3, const_cast<void*>(s.data), sizes, strides, box, element_strides,
@@ -81,13 +81,14 @@ bool same_layout(const TensorShape& x, const TensorShape& y) {
   return x.element_bytes == y.element_bytes && x.columns == y.columns && x.rows == y.rows &&
          x.planes == y.planes && x.row_stride_bytes == y.row_stride_bytes &&
          x.plane_stride_bytes == y.plane_stride_bytes && x.box_columns == y.box_columns &&
-         x.box_rows == y.box_rows && x.swizzle == y.swizzle && x.to_tf32 == y.to_tf32;
+         x.box_rows == y.box_rows && x.swizzle == y.swizzle && x.to_tf32 == y.to_tf32 &&
+         x.box_planes == y.box_planes;
 }
 
 size_t slot_of(const TensorShape& s, size_t slots) {
   uint64_t h = 0;
   for (const int64_t word : {s.columns, s.rows, s.planes, s.row_stride_bytes, s.plane_stride_bytes,
-                             int64_t(s.box_columns) << 32 | s.box_rows,
+                             int64_t(s.box_columns) << 32 | int64_t(s.box_planes) << 16 | s.box_rows,
                              int64_t(s.element_bytes) << 32 | int64_t(s.swizzle) << 1 | int64_t(s.to_tf32)})
     h = (h ^ uint64_t(word)) * 0x9e3779b97f4a7c15u, h ^= h >> 32;
   return h % slots;

@@ -152,8 +152,9 @@ __forceinline__ void load_bytes_evict_first(void* to_shared, const void* from, i
 #endif
 
 // On the host (tma.cu): makes the TMA descriptor of planes x rows x columns elements of `element_bytes` bytes
-// (1, 2, 4 or 8), with boxes of 1 x box_rows x box_columns elements. Strides are in bytes and multiples of
-// 16, and `data` is 16-byte aligned. Throws std::runtime_error with the driver's code.
+// (1, 2, 4 or 8), with boxes of box_planes x box_rows x box_columns elements. Strides are in bytes and
+// multiples of 16, in any order, and `data` is 16-byte aligned. Throws std::runtime_error with the driver's
+// code.
 struct TensorShape {
   const void* data;
   int element_bytes;
@@ -162,6 +163,7 @@ struct TensorShape {
   int box_columns, box_rows;
   Swizzle swizzle = Swizzle::none;  // how the box is swizzled; fixes its row length
   bool to_tf32 = false;             // loads round float32 elements to tf32, as to_tf32() does
+  int box_planes = 1;
 };
 TensorMap make_tensor_map(const TensorShape&);
 

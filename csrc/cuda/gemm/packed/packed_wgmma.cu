@@ -10,6 +10,8 @@
 //   - up to 32 rows of x (8-bit codes: 16), the four warpgroups of a block share k, and add their sums in
 //     shared memory. So tiles have 64 rows of the weight, and their partial sums are small. With more rows x
 //     is large, and a tile has 256 rows of the weight, which all read the same x;
+//   - the conversion bounds 4-bit codes: without it the stages would arrive in three quarters of the time.
+//     Six warpgroups, deeper rings, and mma.sync with two chains of sums in place of wgmma were no faster;
 //   - blocks compute whole tiles if that keeps enough multiprocessors reading, else equal shares of k. A
 //     second kernel adds partial sums in the order of k. Epilogues are applied in it, too.
 //
@@ -88,9 +90,11 @@ struct UnitPlan {
     static_cast<WeightUnits&>(g) = WeightUnits(p, T{});
     g.gemm = gemm, g.scaled = scaled_of(p.packed, p.k, S::kN);
     g.x_rows = int(std::min<int64_t>(S::kN, ceil_div(gemm.m, 8) * 8));
+    g.box_bytes = (S::kFew ? g.x_rows : S::kN) * 128, g.x_bytes = 2 * S::kAlongK * g.box_bytes;
+    g.whole_pieces = p.k % 64 == 0;
     g.tiles_down = int(ceil_div(g.row_units, S::kRowUnits)), g.tiles_across = int(ceil_div(gemm.m, S::kN));
-    g.unit_pitch = int(ceil_div(g.unit_bytes, 128)) * 128;
-    g.stage_bytes = int(ceil_div(S::kXBytes + S::kWarpgroups * g.unit_pitch, 1024)) * 1024;
+    g.unit_pitch = S::kRowUnits == 1 ? g.unit_bytes : int(ceil_div(g.unit_bytes, 128)) * 128;
+    g.stage_bytes = int(ceil_div(g.x_bytes + S::kWarpgroups * g.unit_pitch, 1024)) * 1024;
     const int stage_memory = S::kSharedBytes - S::kStagesAt - S::table_bytes(g.weight.code);
     g.stages = std::min(S::kMostStages, stage_memory / g.stage_bytes);
     g.vectors = result_vectors(gemm.result), g.epilogue = p.epilogue;
@@ -126,6 +130,13 @@ BoxOperand<T> rows_of_x(const Gemm<T>& g, Context& context) {
   return x;
 }
 
+// Boxes of the x of a stage: pieces of 64 columns are planes.
+template <class S, class T>
+TensorMap map_of_stages(const BoxOperand<T>& x, const Gemm<T>& g, int rows) {
+  return make_tensor_map({x.data, 2, 64, g.m, g.k / 64, x.row_stride * 2, 128, 64, rows, Swizzle::bytes128,
+                          false, 2 * S::kAlongK});
+}
+
 template <class S, class T>
 void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>& x, Context& context) {
   const UnitPlan<S, T> plan(gemm, p, context);
@@ -133,7 +144,7 @@ void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>
   // Blocks that begin early slow down a long read (parts/overlaps.cuh).
   const bool overlaps = int64_t{g.row_units} * g.column_units * g.unit_bytes < 32'000'000;
   const LaunchShape shape{dim3(unsigned(plan.blocks)), dim3(S::kThreads), S::kSharedBytes, overlaps};
-  const TensorMap map = x.map(g.x_rows);
+  const TensorMap map = S::kFew && g.whole_pieces ? map_of_stages<S>(x, gemm, g.x_rows) : x.map(g.x_rows);
   switch (p.packed.code) {
     case Code::int4:
       launch_units<Code::int4, S>(map, g, shape, context);

@@ -12,8 +12,10 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-// The producer warp. Units beyond the weight are replaced by its last ones: their rows are not stored, and
-// beyond k x is zero.
+// The producer warp. Each request takes time of the TMA, however little it loads. So units that follow one
+// another along k are one copy, and with S::kFew the x of a stage is one box of three dimensions, (pieces of
+// 64 columns, rows, columns), unless k ends inside such a piece. Rows beyond the weight are replaced by its
+// last ones, and their sums are not stored.
 template <class S>
 __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsigned char* stages,
                                               const TensorMap& x, const UnitArguments& g) {
@@ -31,20 +33,23 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
       wait_phase(&shared.ring.empty[stage], phase);
       if (elected) {
         unsigned char* const to = stages + stage * g.stage_bytes;
-        arrive_expecting(full, 2 * S::kAlongK * 128 * g.x_rows + S::kWarpgroups * g.unit_bytes);
+        const int column = step * S::kAlongK, bytes = min(S::kAlongK, g.column_units - column) * g.unit_bytes;
+        arrive_expecting(full, 2 * S::kAlongK * 128 * g.x_rows + S::kRowUnits * bytes);
         FASTGEMM_UNROLL
-        for (int i = 0; i < S::kWarpgroups; ++i) {
-          const int row = min(place.row_unit + i / S::kAlongK, g.row_units - 1);
-          const int column = min(step * S::kAlongK + i % S::kAlongK, g.column_units - 1);
+        for (int i = 0; i < S::kRowUnits; ++i) {
+          const int row = min(place.row_unit + i, g.row_units - 1);
           const unsigned char* const from = g.units + (int64_t(row) * g.column_units + column) * g.unit_bytes;
-          if (g.tiles_across == 1)
-            load_bytes_evict_first(to + S::kXBytes + i * g.unit_pitch, from, g.unit_bytes, full);
-          else
-            load_bytes(to + S::kXBytes + i * g.unit_pitch, from, g.unit_bytes, full);
+          unsigned char* const unit = to + g.x_bytes + i * g.unit_pitch;
+          g.tiles_across == 1 ? load_bytes_evict_first(unit, from, bytes, full)
+                              : load_bytes(unit, from, bytes, full);
         }
-        FASTGEMM_UNROLL
-        for (int i = 0; i < 2 * S::kAlongK; ++i)
-          load_box(to + i * S::kBoxBytes, &x, full, (2 * S::kAlongK * step + i) * 64, place.column, 0);
+        if (S::kFew && g.whole_pieces) {
+          load_box(to, &x, full, 0, place.column, 2 * column);
+        } else {
+          FASTGEMM_UNROLL
+          for (int i = 0; i < 2 * S::kAlongK; ++i)
+            load_box(to + i * g.box_bytes, &x, full, (2 * column + i) * 64, place.column, 0);
+        }
       }
       advance_ring(stage, phase, g.stages);
     }
@@ -53,15 +58,15 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
 }
 
 // Clears the rows of x that the boxes do not fill. These rows are multiplied, but their sums are never
-// stored.
+// stored. With S::kFew they are what lies behind a box.
 template <class S>
 __device__ __forceinline__ void clear_rows(unsigned char* stages, const UnitArguments& g) {
-  const int units = (S::kN - g.x_rows) * 8;
+  const int units = S::kFew ? 0 : (S::kN - g.x_rows) * 8;
   if (units == 0) return;
   for (int stage = 0; stage < g.stages; ++stage)
     for (int box = 0; box < 2 * S::kAlongK; ++box)
       for (int i = int(threadIdx.x); i < units; i += S::kConsumerThreads)
-        store_vector(stages + stage * g.stage_bytes + box * S::kBoxBytes + g.x_rows * 128 + i * 16, Unit{});
+        store_vector(stages + stage * g.stage_bytes + box * g.box_bytes + g.x_rows * 128 + i * 16, Unit{});
   fence_async_shared();
 }
 

@@ -1,7 +1,7 @@
 // Tiles and arguments of packed_wgmma.cu. Contract: a block computes equal shares of the stages of all tiles
 // (parts/schedules/shares.cuh). A tile has S::kRows rows of the weight and S::kN rows of x.
 //
-//   stage    S::kAlongK tiles of x, (kN, 128) each | four units of the weight
+//   stage    S::kAlongK tiles of x, (kN, 128) each, of two boxes (kN, 64) | four units of the weight
 #pragma once
 
 #include "cuda/gemm/packed/unit_fragments.cuh"
@@ -17,8 +17,8 @@ struct PackedTile {
                        kThreads = kConsumerThreads + 128;
   static constexpr int kN = COLUMNS, kAlongK = ALONG_K;
   static constexpr int kRowUnits = kWarpgroups / kAlongK, kRows = packed::kRows * kRowUnits;
-  static constexpr int kBoxBytes = kN * 128;  // of x: 64 columns
-  static constexpr int kXBytes = 2 * kAlongK * kBoxBytes;
+  static constexpr bool kFew = kN == 16;
+  static constexpr int kXBytes = 2 * kAlongK * kN * 128;  // of x in a stage, at most
   // 80 KB of the weight in flight are enough. With more stages the multiprocessors near to memory take more
   // than their share of its bandwidth, and the others end late.
   static constexpr int kMostStages = 4;
@@ -41,6 +41,8 @@ struct PackedTile {
 struct UnitArguments : WeightUnits {
   Scaled scaled;
   int x_rows;                    // in a box
+  int box_bytes, x_bytes;        // of x in a stage: of 64 columns, of all
+  bool whole_pieces;             // k is a multiple of 64
   int tiles_down, tiles_across;  // along the rows of the weight and of x
   int unit_pitch, stage_bytes, stages;
   Shares shares;

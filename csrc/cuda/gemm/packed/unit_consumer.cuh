@@ -42,9 +42,9 @@ class UnitConsumer {
     for (int step = first; step < min(end, inside); ++step) {
       const unsigned char* const stage = stages_ + stage_ * g_.stage_bytes;
       wait_phase(&shared_.ring.full[stage_], phase_);
-      const unsigned char* const unit = stage + S::kXBytes + warpgroup_ * g_.unit_pitch;
+      const unsigned char* const unit = stage + g_.x_bytes + warpgroup_ * g_.unit_pitch;
       source.begin(unit);
-      const MatrixDescriptor x = X::descriptor(stage + along_k * (2 * S::kBoxBytes));
+      const MatrixDescriptor x = X::descriptor(stage + along_k * (2 * g_.box_bytes));
       FASTGEMM_NO_UNROLL
       for (int begin = 0; begin < 8; begin += kUnrolled) {
         UnitCodes codes(unit + begin * Source::kStepBytes);
@@ -63,7 +63,7 @@ class UnitConsumer {
             promote(sum, acc, of_sums);
             of_sums = scales;
           }
-          multiply_batch(acc, a, x.at(begin / 4 * S::kBoxBytes), i);
+          multiply_batch(acc, a, x.at(begin / 4 * g_.box_bytes), i);
         }
       }
       before = stage_;
@@ -119,7 +119,7 @@ class UnitConsumer {
     wgmma_fence(acc, a);
     FASTGEMM_UNROLL
     for (int j = i; j < i + kBatch; ++j)
-      wgmma<T>(acc, a[j - i], x.at(j / 4 * S::kBoxBytes + X::step(j % 4)), !kPromotes || j % kSummed > 0);
+      wgmma<T>(acc, a[j - i], x.at(j / 4 * g_.box_bytes + X::step(j % 4)), !kPromotes || j % kSummed > 0);
     wgmma_commit();
   }
 
