@@ -295,7 +295,7 @@ def test_the_choice_left_open(device, dtype, level):
 @pytest.mark.skipif("cuda" not in DEVICES or knowledge() == "predicted", reason="a GPU that was measured")
 @pytest.mark.parametrize(
     ("dtype", "size", "torchs"),
-    [(torch.complex64, 2048, False), (torch.complex64, 128, True), (torch.complex128, 1024, True)],
+    [(torch.complex64, 2048, False), (torch.complex64, 256, True), (torch.complex128, 1024, True)],
 )
 def test_the_choice_on_a_gpu_that_was_measured(dtype, size, torchs):
     a, b = (random_complex(size, size, dtype=dtype).to("cuda") for _ in range(2))
