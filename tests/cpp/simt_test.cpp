@@ -163,33 +163,42 @@ void async_copies() {
 void tensor_maps() {
   alignas(16) float data[160];  // 2 planes of 5 x 6 elements, rows 16 elements apart
   for (int i = 0; i < 160; ++i) data[i] = float(i + 1);
-  const TensorShape shape{data, 4, 6, 5, 2, 64, 320, 8, 4};
-  const TensorMap map = make_tensor_map(shape);
+  TensorShape shape{data, 4, 6, 5, 2, 64, 320, 8, 4};
+  TensorMap map;
   memory::add_global(data, sizeof(data), "data", false, true);
-  run_grid("boxes", dim3(2), dim3(64), 2048, [&] {
+  const auto boxes = [&] {
     FASTGEMM_DYNAMIC_SHARED(unsigned char, shared);
     auto* box = reinterpret_cast<float*>(shared);  // (4, 8)
     auto* full = reinterpret_cast<Barrier*>(shared + 1024);
     Barrier* empty = full + 1;
     if (threadIdx.x == 0) init_barrier(full, 1), init_barrier(empty, 32), fence_barrier_init();
     __syncthreads();
-    constexpr int kOrigins[][3] = {{0, 0, 0}, {-4, -1, 1}, {4, 3, 1}, {0, 0, 2}};  // column, row, plane
-    for (uint32_t step = 0; step < 4; ++step) {
+    // Column, row, plane.
+    constexpr int kOrigins[][3] = {{0, 0, 0}, {-4, -1, 1}, {4, 3, 1}, {0, 0, 2}, {0, 1, -1}};
+    for (uint32_t step = 0; step < 5; ++step) {
       const auto [column, row, plane] = kOrigins[step];
       if (threadIdx.x < 32) {  // consumers
         wait_phase(full, step & 1);
         const int i = int(threadIdx.x) / 8 + row, j = int(threadIdx.x) % 8 + column;
-        const bool inside = i >= 0 && i < 5 && j >= 0 && j < 6 && plane < 2;
-        expect(box[threadIdx.x] == (inside ? float(80 * plane + 16 * i + j + 1) : 0), "a box, zeros outside");
+        for (int p = 0; p < shape.box_planes; ++p) {
+          const int at = plane + p;
+          const bool inside = i >= 0 && i < 5 && j >= 0 && j < 6 && at >= 0 && at < 2;
+          expect(box[32 * p + int(threadIdx.x)] == (inside ? float(80 * at + 16 * i + j + 1) : 0),
+                 "a box, zeros outside");
+        }
         arrive(empty);
       } else if (threadIdx.x == 32) {  // producer
         wait_phase(empty, (step & 1) ^ 1);
-        arrive_expecting(full, 128);
+        arrive_expecting(full, 128 * shape.box_planes);
         load_box(box, &map, full, column, row, plane);
         expect(std::isnan(box[0]), "a box that was not waited for has not come");
       }
     }
-  });
+  };
+  for (const int planes : {1, 2}) {
+    shape.box_planes = planes, map = make_tensor_map(shape);
+    run_grid("boxes", dim3(2), dim3(64), 2048, boxes);
+  }
   memory::remove_all_global();
   const auto refused = [&](auto change) {
     TensorShape bad = shape;
@@ -205,6 +214,7 @@ void tensor_maps() {
   refused([](TensorShape& s) { s.row_stride_bytes = 40; });
   refused([](TensorShape& s) { s.box_columns = 6; });
   refused([](TensorShape& s) { s.box_rows = 257; });
+  refused([](TensorShape& s) { s.box_planes = 0; });
   refused([](TensorShape& s) { s.planes = 0; });
   refused([](TensorShape& s) { s.swizzle = Swizzle::bytes64; });
 }

@@ -145,15 +145,19 @@ def test_every_kind(kind, dtype):
 # than multiprocessors, which then share them; fewer stages than multiprocessors; a k smaller than a unit.
 SHAPES = [(1, 70, 520, 1), (16, 200, 1100, 3), (17, 330, 528, 4), (40, 270, 390, 3), (64, 65, 390, 7)]
 SHAPES += [(70, 300, 260, 4), (256, 64, 128, 2), (3, 1, 1, 3), (9, 577, 17, 2)]
+SHAPES += [(5, 70, 1216, 1), (16, 130, 1152, 3), (9, 200, 1088, 5)]  # one box of x for a stage of 512 columns
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 def test_shapes_and_strides(shape):
     m, n, k, multiprocessors = shape
     w = weight(n, k, "int4", "bf16", (1, 32), "subtracted")
-    everywhere = torch.randn(m + 1, k + 3).to(BF16)
+    everywhere = torch.randn(m + 1, k + 8).to(BF16)
     with simulated_launches(multiprocessors=multiprocessors):
-        for x in (everywhere[:m, :k], everywhere[1:, 3:], everywhere[:1, :k].expand(m, k)):
+        for x in (
+            *(everywhere[:m, :k], everywhere[1:, 8:]),  # in place, if k is a multiple of 8
+            *(everywhere[1:, 3 : k + 3], everywhere[:1, :k].expand(m, k)),
+        ):
             assert_near(multiply(x, w), x, w, of_weights=True)
 
 

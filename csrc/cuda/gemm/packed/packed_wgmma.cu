@@ -1,8 +1,8 @@
 // Level 6 for weights of 4 and 8 bits and few rows of x, on Hopper: reading the codes takes most of the time.
 // What changes from `skinny`:
-//   - the large operand is read as units of codes (core/packed_weight.h), each by one bulk copy. Threads
-//     convert codes to the fragments that wgmma takes from registers (packed/fragments.cuh), while the batch
-//     before is multiplied;
+//   - the large operand is read as units of codes (core/packed_weight.h) by bulk copies. Threads convert
+//     codes to the fragments that wgmma takes from registers (packed/fragments.cuh), while the batch before
+//     is multiplied;
 //   - scales are applied to float32 sums, a group of k at a time: codes are exact in 16 bits, and so nothing
 //     is rounded before the result. In three cases weights are scaled and rounded to the type of x instead:
 //     in groups of less than 128 columns (except for nf4), where zeros are added to scaled codes, and with
@@ -130,7 +130,8 @@ BoxOperand<T> rows_of_x(const Gemm<T>& g, Context& context) {
   return x;
 }
 
-// Boxes of the x of a stage: pieces of 64 columns are planes.
+// Boxes of the x of a stage: pieces of 64 columns are planes. The manual wants each stride to be a multiple
+// of the one before it; driver 580 takes them in any order.
 template <class S, class T>
 TensorMap map_of_stages(const BoxOperand<T>& x, const Gemm<T>& g, int rows) {
   return make_tensor_map({x.data, 2, 64, g.m, g.k / 64, x.row_stride * 2, 128, 64, rows, Swizzle::bytes128,

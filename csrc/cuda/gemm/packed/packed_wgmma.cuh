@@ -14,8 +14,8 @@ namespace fastgemm::FASTGEMM_TARGET {
 
 // The producer warp. Each request takes time of the TMA, however little it loads. So units that follow one
 // another along k are one copy, and with S::kFew the x of a stage is one box of three dimensions, (pieces of
-// 64 columns, rows, columns), unless k ends inside such a piece. Rows beyond the weight are replaced by its
-// last ones, and their sums are not stored.
+// 64 columns, rows, columns), unless k ends inside such a piece. Rows of units beyond the weight are replaced
+// by its last ones, and their sums are not stored. Columns of codes beyond k meet zeros of x.
 template <class S>
 __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsigned char* stages,
                                               const TensorMap& x, const UnitArguments& g) {
@@ -33,22 +33,22 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
       wait_phase(&shared.ring.empty[stage], phase);
       if (elected) {
         unsigned char* const to = stages + stage * g.stage_bytes;
-        const int column = step * S::kAlongK, bytes = min(S::kAlongK, g.column_units - column) * g.unit_bytes;
+        const int first = step * S::kAlongK, bytes = min(S::kAlongK, g.column_units - first) * g.unit_bytes;
         arrive_expecting(full, 2 * S::kAlongK * 128 * g.x_rows + S::kRowUnits * bytes);
         FASTGEMM_UNROLL
         for (int i = 0; i < S::kRowUnits; ++i) {
           const int row = min(place.row_unit + i, g.row_units - 1);
-          const unsigned char* const from = g.units + (int64_t(row) * g.column_units + column) * g.unit_bytes;
+          const unsigned char* const from = g.units + (int64_t(row) * g.column_units + first) * g.unit_bytes;
           unsigned char* const unit = to + g.x_bytes + i * g.unit_pitch;
           g.tiles_across == 1 ? load_bytes_evict_first(unit, from, bytes, full)
                               : load_bytes(unit, from, bytes, full);
         }
         if (S::kFew && g.whole_pieces) {
-          load_box(to, &x, full, 0, place.column, 2 * column);
+          load_box(to, &x, full, 0, place.column, 2 * first);
         } else {
           FASTGEMM_UNROLL
           for (int i = 0; i < 2 * S::kAlongK; ++i)
-            load_box(to + i * g.box_bytes, &x, full, (2 * column + i) * 64, place.column, 0);
+            load_box(to + i * g.box_bytes, &x, full, (2 * first + i) * 64, place.column, 0);
         }
       }
       advance_ring(stage, phase, g.stages);
@@ -58,7 +58,8 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
 }
 
 // Clears the rows of x that the boxes do not fill. These rows are multiplied, but their sums are never
-// stored. With S::kFew they are what lies behind a box.
+// stored. With S::kFew they are what lies behind a piece: the next one, or the first unit, which has at least
+// 4 KB.
 template <class S>
 __device__ __forceinline__ void clear_rows(unsigned char* stages, const UnitArguments& g) {
   const int units = S::kFew ? 0 : (S::kN - g.x_rows) * 8;

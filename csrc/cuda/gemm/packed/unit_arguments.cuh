@@ -1,7 +1,7 @@
 // Tiles and arguments of packed_wgmma.cu. Contract: a block computes equal shares of the stages of all tiles
 // (parts/schedules/shares.cuh). A tile has S::kRows rows of the weight and S::kN rows of x.
 //
-//   stage    S::kAlongK tiles of x, (kN, 128) each, of two boxes (kN, 64) | four units of the weight
+//   stage    2 S::kAlongK pieces of x, (kN, 64) each, with S::kFew (8, 64) if that is enough | four units
 #pragma once
 
 #include "cuda/gemm/packed/unit_fragments.cuh"
