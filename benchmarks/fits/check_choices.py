@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import random
 import statistics
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from fastgemm import _introspect
-from fastgemm._choice.fit import corrections, fit_limited, predict_limited
+from fastgemm._choice.fit import corrections, error_of, fit_limited, predict_limited
 from fastgemm.bench.timing import geometric_mean
 from fit_costs import DATA, GRAPHS, H200, LIBRARY, nearness, points_of, rivals, rows_in_graphs
 from static_tables.series import HOPELESS
@@ -90,7 +89,7 @@ def held_out() -> Quality:
         times = [points[i][1] for i in known]
         weights = [1.0 if kernel == LIBRARY else nearness(kernel, each, rivals(kernel)) for each in times]
         costs = fit_limited([counts[i] for i in known], [each[kernel] for each in times], weights)
-        off = np.array([math.log(points[i][1][kernel] / predict_limited(counts[i], costs)) for i in known])
+        off = np.array([error_of(counts[i], costs, points[i][1][kernel]) for i in known])
         for i, corrected in zip(asked, corrections(squared[np.ix_(asked, known)], off), strict=True):
             predicted[i][kernel] = predict_limited(counts[i], costs, corrected)
     for times in predicted:

@@ -19,7 +19,7 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 from fastgemm import _introspect
-from fastgemm._choice.fit import fit_limited, predict_limited, thin
+from fastgemm._choice.fit import error_of, fit_limited, thin
 from generated_files import same_but_for_rounding
 from points import Point, read_points, series_of
 from static_tables.generate import ARITHMETIC_TYPES
@@ -57,7 +57,7 @@ SHARED = {
     "bf16x6_fused": ("float32",),
     "int8x10": ("int32",),
 }
-KEPT = {"float64": 400, "float32": 340, "tf32": 330, "float16": 600, "bfloat16": 600, "int8": 240}
+KEPT = {"float64": 400, "float32": 340, "tf32": 330, "int8": 240}  # of the library's points
 
 
 def nearness(kernel: str, seconds: Mapping[str, float], among: Container[str]) -> float:
@@ -154,37 +154,55 @@ def costs_def() -> str:
     return "\n".join([*lines, "#undef FASTGEMM_COSTS", ""])
 
 
-def library_defs() -> tuple[str, str]:
-    """The library's points that are kept, and the constants of its model."""
+@functools.cache
+def library_series() -> dict[str, list[tuple[tuple, float]]]:
+    """Problems and the library's seconds, by series."""
     measured = defaultdict(list)
     eager = [point for point in points_of(DATA / PATHS["hopper"]) if point[0] not in HALF]
     for series, problem, times in [*eager, *points_of(DATA / GRAPHS)]:
         if LIBRARY in times:
             measured[series].append((problem, times[LIBRARY]))
+    return measured
+
+
+@functools.cache
+def library_model(series: str) -> tuple[list[float], list[float]]:
+    """The constants of the library's model, and log(measured / predicted) at each of its points."""
+    problems, seconds = zip(*library_series()[series], strict=True)
+    counts = [_introspect.counts("library", p, H200) for p in problems]
+    costs = fit_limited(counts, seconds)
+    return costs, [error_of(c, costs, t) for c, t in zip(counts, seconds, strict=True)]
+
+
+def octaves(off: float) -> int:
+    return round(100 * off / math.log(2))
+
+
+def library_defs() -> tuple[str, str]:
+    """The library's points that are kept, and the constants of its model."""
     head = f"Written by benchmarks/fits/fit_costs.py from h200.json and {GRAPHS}."
     points, models = [f"// Measured products of the library. {head}", ""], [f"// Its model. {head}"]
-    for series, wanted in KEPT.items():
-        problems, seconds = zip(*measured[series], strict=True)
-        counts = [_introspect.counts("library", p, H200) for p in problems]
-        costs = fit_limited(counts, seconds)
-        off = [math.log(t / predict_limited(c, costs)) for c, t in zip(counts, seconds, strict=True)]
-        kept = thin([_introspect.place(p) for p in problems], off, wanted)
-        name = "k" + series.capitalize()
-        points.append(f"constexpr LibraryPoint {name}[] = {{")
-        for i in kept:
-            _, _, batch, m, n, k, a, b = problems[i]
-            octaves = round(100 * off[i] / math.log(2))
-            points.append(f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {octaves}}},")
-        points += ["};", ""]
+    for series in (*KEPT, *HALF):
+        costs, off = library_model(series)
+        name = "k" + series.capitalize() if series in KEPT else "{}"
         dtype, precision = (
             ("f32", series) if series not in ARITHMETIC_TYPES else (ARITHMETIC_TYPES[series], "ieee")
         )
         models.append(f"FASTGEMM_LIBRARY({name}, {dtype}, {precision}, {fields(costs)})")
+        if series in HALF:  # half_points() has them
+            continue
+        problems = [problem for problem, _ in library_series()[series]]
+        points.append(f"constexpr LibraryPoint {name}[] = {{")
+        for i in thin([_introspect.place(p) for p in problems], off, KEPT[series]):
+            _, _, batch, m, n, k, a, b = problems[i]
+            points.append(f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {octaves(off[i])}}},")
+        points += ["};", ""]
     return "\n".join(points), "\n".join([*models, "#undef FASTGEMM_LIBRARY", ""])
 
 
-def row_points() -> str:
-    """How far the kernels' constants are off at each product that was measured in CUDA graphs."""
+def half_points() -> str:
+    """How far the constants of kernels for 16-bit types, and of the library in each type, are off at each
+    product that was measured in CUDA graphs."""
     measured = [(problem, times) for *_, problem, times in points_of(DATA / GRAPHS) if problem[0] == HALF[1]]
     names = rows_in_graphs()
     costs = {
@@ -192,19 +210,22 @@ def row_points() -> str:
         for (kernel, path, types), each in fitted().items()
         if path != "portable" and "half" in types
     }
+    library = [
+        {problem[1:]: off for (problem, _), off in zip(library_series()[t], library_model(t)[1], strict=True)}
+        for t in HALF
+    ]
     lines = [
-        "// Measured products of kernels for 16-bit types.",
+        "// Measured products of 16-bit types: of kernels, then of the library in float16 and in bfloat16.",
         f"// Written by benchmarks/fits/fit_costs.py from {GRAPHS}.",
         f"constexpr Row kMeasuredRows[] = {{{', '.join(f'Row::{name}' for name in names)}}};",
-        "constexpr RowPoint kRowPoints[] = {",
+        "constexpr HalfPoint kHalfPoints[] = {",
     ]
     for problem, times in measured:
         _, _, batch, m, n, k, a, b = problem
-        costs_of = [(name, _introspect.counts(name, problem, H200), costs[name]) for name in names]
-        octaves = [round(100 * math.log2(times[name] / predict_limited(*each))) for name, *each in costs_of]
-        lines.append(
-            f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {{{', '.join(map(str, octaves))}}}}},"
-        )
+        offs = [error_of(_introspect.counts(name, problem, H200), costs[name], times[name]) for name in names]
+        offs += [found[problem[1:]] for found in library]
+        percents = ", ".join(str(octaves(off)) for off in offs)
+        lines.append(f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {{{percents}}}}},")
     return "\n".join([*lines, "};", ""])
 
 
@@ -220,7 +241,7 @@ def main() -> int:
         ("costs.def", costs_def()),
         ("library_points.def", points),
         ("library_costs.def", models),
-        ("row_points.def", row_points()),
+        ("half_points.def", half_points()),
     ):
         path = TARGET / name
         if check and not same_but_for_rounding(path.read_text(), text):

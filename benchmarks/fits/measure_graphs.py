@@ -2,6 +2,7 @@
 these times.
 
     python benchmarks/fits/measure_graphs.py --seed 7 --json h200_graphs.json
+    python benchmarks/fits/measure_graphs.py --rest h200_graphs.json    adds the ordinary products that it lacks
 
 Most products of a model follow one another without a pause, so kernels are timed that way: replays of a graph of
 about 20 calls, whose weights are cold and whose activations are warm, as in `python benchmarks/run.py grid`.
@@ -24,25 +25,34 @@ import torch
 from fastgemm import _introspect
 from fastgemm.bench.session import REFUSAL
 from fit_costs import LIBRARY
-from measure_kernels import random_problems, together
-from points import Point, write_points
+from measure_kernels import history, random_problems, together
+from points import Point, read_points, write_points
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from presets.grid import ACTIVATIONS, GraphTimer, captured, rotation
 from static_tables.grid import Sizes
+from studies import layers
 from studies.environment import describe
-from studies.layers import drawn
 
 ROUNDS, HOPELESS = 7, 3.0  # a kernel that many times as slow as the best is sampled twice
 TYPES = (torch.bfloat16, torch.float16)
 LAYOUTS = ("NT", "NN", "NT", "NN", "TN")  # of ordinary products; gradients of weights are TN
 
 
+def rest(measured: list[Point]) -> list[tuple[Sizes, str]]:
+    """The ordinary products, in both layouts of a layer, that are not measured yet."""
+    known = {
+        tuple(point[x] for x in ("batch", "m", "n", "k", "a_transposed", "b_transposed"))
+        for point in measured
+    }
+    every = [((1, *shape), layout) for shape in layers.problems() for layout in ("NT", "NN")]
+    return [(sizes, layout) for sizes, layout in every if (*sizes, False, layout == "NT") not in known]
+
+
 def problems(options: argparse.Namespace) -> list[tuple[Sizes, str]]:
     draw = random.Random(options.seed)
-    held_out = {shape for shape, _ in drawn(options.held_out, 60)}
-    shapes = [shape for shape, _ in drawn(options.seed) if shape not in held_out][: options.layers]
-    found = [((1, *shape), draw.choice(LAYOUTS)) for shape in shapes]
+    shapes = layers.drawn(options.seed, options.layers)
+    found = [((1, *shape), draw.choice(LAYOUTS)) for shape, _ in shapes]
     found += random_problems(options.random, options.seed, 16, 8192)
     for (_, *sizes), layout in random_problems(options.batches, options.seed + 1, 16, 1024):
         found.append(((draw.choice((2, 4, 8, 16, 32, 64)), *sizes), layout))
@@ -113,7 +123,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", type=Path, required=True)
+    file = parser.add_mutually_exclusive_group(required=True)
+    file.add_argument("--json", type=Path, help="the file to write")
+    file.add_argument("--rest", type=Path, help="the file to add to")
     parser.add_argument(
         "--layers", type=int, default=300, help="so many ordinary products (studies/layers.py)"
     )
@@ -121,12 +133,15 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=40, help="so many batches")
     parser.add_argument("--also", action="append", default=[], help="a kernel that is not predicted yet")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--held-out", type=int, default=1, help="leave out what a grid of this seed measures")
     parser.add_argument("--budget", type=float, default=560, help="seconds")
     options = parser.parse_args()
     cache, end = torch.cuda.get_device_properties().L2_cache_size, time.monotonic() + options.budget
+    head: dict[str, Any] = {"environment": describe("cuda")}
     points: list[Point] = []
-    wanted = problems(options)
+    if options.rest:
+        before, points = read_points(options.rest)
+        head |= history(before, "new problems")
+    wanted = rest(points) if options.rest else problems(options)
     random.Random(options.seed).shuffle(wanted)  # so the first ones are a fair selection
     with torch.no_grad():
         for i, (sizes, layout) in enumerate(wanted):
@@ -135,8 +150,9 @@ def main() -> None:
                 break
             points = together(points, point_of(sizes, layout, cache, options.also))
             torch.cuda.empty_cache()
-    write_points(options.json, {"environment": describe("cuda")}, points)
-    print(f"{len(points)} points in {options.json}")
+    path = options.rest or options.json
+    write_points(path, head, points)
+    print(f"{len(points)} points in {path}")
 
 
 if __name__ == "__main__":

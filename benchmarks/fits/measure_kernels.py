@@ -132,6 +132,12 @@ def problems_at(points: list[Point], kernels: list[str]) -> Problems:
     return found
 
 
+def history(before: dict[str, Any], new: str) -> dict[str, Any]:
+    """An entry for the head of a file: what is older than its ``new`` measurements, from the head ``before``."""
+    older = {key: before["environment"][key] for key in ("date", "commit")}
+    return {"measured before": [{"what": f"all but {new}", **older}, *before.get("measured before", [])]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -164,8 +170,7 @@ def run(options: argparse.Namespace) -> None:
     if options.again:
         before, points = read_points(options.again)
         what = ", ".join([*options.kernel, *["new problems"] * (options.random > 0)])
-        older = {key: before["environment"][key] for key in ("date", "commit")}
-        head["measured before"] = [{"what": f"all but {what}", **older}, *before.get("measured before", [])]
+        head |= history(before, what)
         at = problems_at(points, options.at or options.kernel)
         steps += [({name: at[name]}, options.kernel) for name in options.dtype or ORDER if name in at]
     grid = grid_of("gemm", "cuda") if options.grid else []

@@ -84,6 +84,11 @@ def predict_limited(counts: Sequence[float], costs: Sequence[float], correction:
     return max(predict(counts[:-1], costs[:-1]) * math.exp(correction), counts[-1] * costs[-1])
 
 
+def error_of(counts: Sequence[float], costs: Sequence[float], seconds: float) -> float:
+    """log(measured / predicted), for corrections. The least time limits a prediction only after its correction."""
+    return math.log(seconds / predict(counts[:-1], costs[:-1]))
+
+
 def corrections(squared: Any, off: Any) -> Any:
     """Estimates other points from measured ones, as measured_points.h. ``squared``: distances, a row for each."""
     import numpy as np

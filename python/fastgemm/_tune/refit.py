@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -115,9 +114,7 @@ def fit_library(points: Sequence[Point], gpu: dict[str, Any]) -> tuple[LibraryCo
             observations += [(problem, off * _library(problem, gpu)) for problem in fill]
         counts = [_introspect.counts(LIBRARY, problem, gpu) for problem, _ in observations]
         costs = fit.fit_limited(counts, [seconds for _, seconds in observations])
-        errors = [
-            math.log(s / fit.predict_limited(c, costs)) for c, (_, s) in zip(counts, measured, strict=False)
-        ]
+        errors = [fit.error_of(c, costs, s) for c, (_, s) in zip(counts, measured, strict=False)]
         kept = fit.thin([_introspect.place(problem) for problem, _ in measured], errors, KEPT)
         kept_points = tuple((measured[i][0], float(f"{measured[i][1]:.5g}")) for i in kept)
         found.append(LibraryCosts(dtype, precision, tuple(costs), kept_points))

@@ -23,14 +23,15 @@ struct ShippedPoint {
   bool a_transposed, b_transposed;
   std::array<int16_t, kModels> percents_of_octave;
 };
-constexpr int kMostRows = 10;
+constexpr int kMostColumns = 12;
 using LibraryPoint = ShippedPoint<1>;
-using RowPoint = ShippedPoint<kMostRows>;
+using HalfPoint = ShippedPoint<kMostColumns>;  // of 16-bit types: the rows, then the library in each type
 
 constexpr bool N = false, T = true;  // layouts
+#include "cuda/gemm/predict/half_points.def"
 #include "cuda/gemm/predict/library_points.def"
-#include "cuda/gemm/predict/row_points.def"
-static_assert(std::size(kMeasuredRows) <= kMostRows);
+constexpr DType kHalfTypes[] = {DType::f16, DType::bf16};
+static_assert(std::size(kMeasuredRows) + std::size(kHalfTypes) <= kMostColumns);
 
 struct ShippedSeries {
   DType type;
@@ -72,6 +73,16 @@ struct AllSeries {
 AllSeries& all() {
   static AllSeries all;
   return all;
+}
+
+// The corrections of 16-bit products at a place: of kMeasuredRows, then of the library.
+const std::array<float, kMostColumns>& half_corrections(const GemmProblem& p) {
+  static const auto points = measured<kMostColumns>(kHalfPoints, DType::bf16);
+  // The rows of a product are predicted one after another, at the same place.
+  thread_local Place last{-1};  // not the place of a product
+  thread_local std::array<float, kMostColumns> corrections;
+  if (const Place at = place_of(p); at != last) corrections = points.corrections(at), last = at;
+  return corrections;
 }
 
 float log2_of(int64_t n) { return std::log2(float(std::max<int64_t>(n, 1))); }
@@ -130,15 +141,13 @@ Place place_of(const GemmProblem& p) {
 }
 
 double row_correction(Row row, const GemmProblem& p) {
-  static const auto points = measured<kMostRows>(kRowPoints, DType::bf16);
-  // The rows of a product are predicted one after another, at the same place.
-  thread_local Place last{-1};  // not the place of a product
-  thread_local std::array<float, kMostRows> corrections;
-  if (p.type != DType::f16 && p.type != DType::bf16) return 0;
   const auto* const found = std::ranges::find(kMeasuredRows, row);
-  if (found == std::end(kMeasuredRows)) return 0;
-  if (const Place at = place_of(p); at != last) corrections = points.corrections(at), last = at;
-  return corrections[size_t(found - std::begin(kMeasuredRows))];
+  if (!is_half(p.type) || found == std::end(kMeasuredRows)) return 0;
+  return half_corrections(p)[size_t(found - std::begin(kMeasuredRows))];
+}
+
+double half_library_correction(const GemmProblem& p) {
+  return half_corrections(p)[std::size(kMeasuredRows) + (p.type == kHalfTypes[1])];
 }
 
 }  // namespace fastgemm::predict

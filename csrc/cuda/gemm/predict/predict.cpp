@@ -106,9 +106,9 @@ double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu)
   // half the columns. It takes longer than that (kOfTriangle), because tiles on the diagonal are computed as
   // a whole, and because there are fewer tiles.
   constexpr double kOfTriangle = 1.15;
-  const bool is_half = given.triangle != 0 && row != Row::wgmma_specialized;
+  const bool halved = given.triangle != 0 && row != Row::wgmma_specialized;
   GemmProblem p = of_equal_groups(given);
-  if (is_half) p.triangle = 0, p.n = std::max<int64_t>(p.n / 2, 1);
+  if (halved) p.triangle = 0, p.n = std::max<int64_t>(p.n / 2, 1);
   const auto tuned = find_series({gpu.number, row, p.type});
   const std::optional<Costs> costs = tuned ? tuned->costs : shipped_costs(row, p.type, gpu.wgmma);
   if (!costs) return std::numeric_limits<double>::infinity();
@@ -120,7 +120,7 @@ double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu)
   const double multiply = counts.steps * costs->steps + counts.busiest * costs->busiest +
                           counts.tiles * costs->tiles + counts.slower * costs->slower;
   const double missing = tuned ? 0 : std::max(counts.busiest - multiply, 0.0);
-  return (is_half ? kOfTriangle : 1.0) * (time_of(counts, *costs, correction) + missing);
+  return (halved ? kOfTriangle : 1.0) * (time_of(counts, *costs, correction) + missing);
 }
 
 Knowledge knowledge_of(const Gpu& gpu) {
@@ -131,11 +131,12 @@ Knowledge knowledge_of(const Gpu& gpu) {
 }
 
 double library_seconds(const GemmProblem& p, const Gpu& gpu) {
-  auto series = gpu.number ? series_of(gpu.number, p) : nullptr;
-  if (!series && gpu.wgmma)
-    series = series_of(kShipped, p);  // for types that were not tuned on this GPU, too
+  const auto tuned = gpu.number ? series_of(gpu.number, p) : nullptr;
+  // Types that were not tuned on this GPU have what ships.
+  const auto series = tuned ? tuned : gpu.wgmma ? series_of(kShipped, p) : nullptr;
   if (!series) return limit_seconds(p, gpu);
-  const double correction = series->points.correction(place_of(p));
+  const double correction =
+      !tuned && is_half(p.type) ? half_library_correction(p) : series->points.correction(place_of(p));
   return time_of(count_library(p, gpu), series->costs, correction) * share_with_c(p);
 }
 
@@ -145,8 +146,7 @@ double library_seconds(const GemmProblem& p, const Gpu& gpu) {
 // H200).
 double library_to_beat(const GemmProblem& p, const Gpu& gpu) {
   constexpr double kCall = 0.3e-6;
-  const bool is_half = p.type == DType::f16 || p.type == DType::bf16;
-  return library_seconds(p, gpu) + (is_half ? kCall : 0);
+  return library_seconds(p, gpu) + (is_half(p.type) ? kCall : 0);
 }
 
 }  // namespace fastgemm::predict

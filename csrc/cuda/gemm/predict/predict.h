@@ -76,8 +76,10 @@ void set_series(const SeriesKey&, Series);
 void reset_series();
 
 // log(measured / predicted) of kernels for 16-bit types, which were measured in CUDA graphs; 0 for other rows
-// and types.
+// and types. half_library_correction() is that of the library, for 16-bit types only.
 double row_correction(Row, const GemmProblem&);
+double half_library_correction(const GemmProblem&);
+constexpr bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
 
 // Predictions of the kernels of groups of uneven size and of packed weights, by a few rates (rates.cpp).
 using Seconds = double(const GemmProblem&, const Gpu&);
