@@ -1,12 +1,15 @@
 """Ordinary products of 16-bit types, in CUDA graphs with rotating operands, and in eager mode.
 
 Weights are cold: there are up to 16 sets of weights, which together exceed three times the L2 cache if 16 are
-enough. Activations are warm: there are two. torch and level=None are timed beside cuBLASLt's candidates and own
-kernels of levels 5 and 6. The file keeps the best candidate and the best own kernel.
+enough. Activations are warm: there are two. torch, level=None, and torch in a patch with tune=True are timed
+beside cuBLASLt's candidates and own kernels of levels 5 and 6. The file keeps the best candidate and the best own
+kernel.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +29,7 @@ from fastgemm.bench.session import REFUSAL
 from fastgemm.bench.timing import Call, Interleaved, Timer, interleave
 from fastgemm.table import kernels
 from studies.environment import describe, folder_of
-from studies.grid_means import DEFAULT, LIBRARY, OWN, TORCH, means, slower
+from studies.grid_means import DEFAULT, LIBRARY, OWN, TORCH, TUNED, means, slower
 from studies.layers import Shape, drawn
 from studies.reports import read_report
 from studies.timers import WallTimer
@@ -49,7 +52,8 @@ class GraphTimer(CudaTimer):
     method = (
         "CUDA events around replays of a graph of about 20 calls, which rotate over weights of more than three "
         "times the L2 cache, at most 16, and over two activations; contestants in changing order, median over at "
-        "least 8 rounds; eager: wall clock of the same calls, from an idle GPU until the last has finished"
+        "least 8 rounds; eager (torch, level=None): wall clock of the same calls, from an idle GPU until the last "
+        "has finished"
     )
     min_sample = 300e-6
 
@@ -102,6 +106,11 @@ def candidates(shape: Shape, dtype: torch.dtype, layout: str, device: str, bench
     own.sort(key=lambda name: predicted.get(name, float("inf")))
     library = [row.name for row in rows if row.name.startswith("cublaslt_")]
     return dict.fromkeys(library, LIBRARY) | dict.fromkeys(own, OWN)
+
+
+def tuned(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
+    with fastgemm.patch(tune=True):
+        return torch.matmul(a, b, out=out)
 
 
 @dataclass
@@ -184,21 +193,22 @@ class Race:
         return interleave(kept, budget=budget, estimates=first, timer=timer, **rounds)
 
     def run(self) -> list[Measurement]:
-        """Rows of torch, level=None, the best candidate of cuBLASLt and the best own kernel. Wrong contestants
-        also have a row, without a time."""
+        """Rows of torch, level=None, tune=True, the best candidate of cuBLASLt and the best own kernel. Wrong
+        contestants also have a row, without a time."""
         entries = self.entries()
+        eager = {name: entries[name].call_all for name in (TORCH, DEFAULT)}
+        plain = interleave(eager, rounds=LEAST_ROUNDS, min_sample=EAGER_SAMPLE, timer=self.bench.wall)
+        entries[TUNED] = self.entry(TUNED, tuned)  # from now on level=None takes what this found
         right = {name: each for name, each in entries.items() if each.row.right}
         samples = self.timed(right)
         winners: dict[str, str] = {}  # by choice
         for name in sorted(filter(samples.has, right), key=lambda name: samples.seconds(name).median):
             winners.setdefault(right[name].row.choice, name)
-        eager = {name: right[name].call_all for name in winners.values()}
-        plain = interleave(eager, rounds=LEAST_ROUNDS, min_sample=EAGER_SAMPLE, timer=self.bench.wall)
         for name in winners.values():
             row, calls = right[name].row, len(self.plan)
-            row.seconds, row.back_to_back = (
-                each.seconds(name).scaled(1 / calls) for each in (samples, plain)
-            )
+            row.seconds = samples.seconds(name).scaled(1 / calls)
+            if name in eager:
+                row.back_to_back = plain.seconds(name).scaled(1 / calls)
             if name != TORCH:
                 row.speedup = samples.speedup(name, over=TORCH)
         return [e.row for name, e in entries.items() if not e.row.right or name in winners.values()]
@@ -218,7 +228,21 @@ def rows_of(shape: Shape, group: str, dtype: torch.dtype, layout: str, *where: A
 
 
 def measure(settings: Settings, bench: Bench | None = None) -> Report:
-    """Stops when the time is over. The report holds the number of problems that were not measured."""
+    """Stops when the time is over. The report holds the number of problems that were not measured. What earlier
+    measurements of fastgemm found is not used."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ.get("FASTGEMM_CACHE_DIR")
+        os.environ["FASTGEMM_CACHE_DIR"] = folder
+        fastgemm.tuning.clear_cache()
+        try:
+            return _measure(settings, bench)
+        finally:
+            fastgemm.tuning.clear_cache()
+            os.environ.pop("FASTGEMM_CACHE_DIR")
+            os.environ |= {"FASTGEMM_CACHE_DIR": before} if before else {}
+
+
+def _measure(settings: Settings, bench: Bench | None) -> Report:
     bench, device = bench or Bench.of_gpu(), settings.device
     end = time.perf_counter() + (settings.budget or settings.seconds)
     seed = SEED if settings.seed is None else settings.seed

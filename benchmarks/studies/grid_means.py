@@ -11,10 +11,11 @@ from fastgemm.bench.timing import geometric_mean
 
 from .layers import CLASSES, class_of
 
-TORCH, DEFAULT, LIBRARY, OWN, BEST = "torch", "level=None", "cublaslt", "own", "best"
+TORCH, DEFAULT, TUNED, LIBRARY, OWN, BEST = "torch", "level=None", "tune=True", "cublaslt", "own", "best"
 GRAPHS, EAGER = "seconds", "back_to_back"  # the fields of a row
 RATIOS = {  # ratios of two contestants' times, and the function for the worst value
     "torch / level=None": (TORCH, DEFAULT, GRAPHS, min),
+    "torch / tune=True": (TORCH, TUNED, GRAPHS, min),
     "torch / best own": (TORCH, OWN, GRAPHS, min),
     "level=None / best": (DEFAULT, BEST, GRAPHS, max),
     "eager, torch / level=None": (TORCH, DEFAULT, EAGER, min),

@@ -52,12 +52,12 @@ def row(choice, microseconds, n=64, eager=10.0):
 def test_means_and_what_is_slower():
     T, D = grid_means.TORCH, grid_means.DEFAULT
     rows = [row(T, 8.0), row(D, 4.0, eager=20.0), row("own", 2.0), row(T, 2.0, n=128), row(D, 4.0, n=128)]
+    rows += [row(grid_means.TUNED, 2.0), row(grid_means.TUNED, 2.0, n=128)]
     (line,) = grid_means.means([*rows, Measurement(right=False)])
     assert (line["type"], line["layout"], line["flop"], line["count"]) == ("bfloat16", "NN", "< 1e8", 2)
     pairs = [tuple(line[name].values()) for name in grid_means.RATIOS]
-    assert pairs == [
-        (pytest.approx(mean), worst) for mean, worst in [(1, 0.5), (4, 4), (2, 2), (0.5**0.5, 0.5)]
-    ]
+    wanted = [(1, 0.5), (2, 1), (4, 4), (2, 2), (0.5**0.5, 0.5)]
+    assert pairs == [(pytest.approx(mean), worst) for mean, worst in wanted]
     (found,) = grid_means.slower(rows)
     assert found["problem"] == "bfloat16 128x64x64" and found["best"] == T and found["of_torch"] == 0.5
     assert not grid_means.slower([row(T, 8.0), row(D, 8.2)]) and not grid_means.slower(
@@ -106,7 +106,7 @@ def test_a_whole_run(run, capsys, monkeypatch, own):
             problem["own"].speedup.median == pytest.approx(4 / own, rel=1e-3)
             and problem["torch"].role == "baseline"
         )
-        assert problem["level=None"].back_to_back.median > 0
+        assert problem["level=None"].back_to_back.median > 0 and problem["tune=True"].kernel
     assert sum(line["count"] for line in report.summary["means"]) == 12
     tables.show(report)
     text = OF_FILES["grid"].text(report)
@@ -127,7 +127,7 @@ def test_time_is_bounded_and_types_share_a_file(run):
     assert run(seconds=0.0).method["not_measured"] == 12
     first = run(types=("bf16",), most=1).results
     report = run(types=("fp16",), most=1)
-    assert {each.dtype for each in report.results} == {"float16", "bfloat16"} and len(first) == 6
+    assert {each.dtype for each in report.results} == {"float16", "bfloat16"} and len(first) == 8
     assert {each.dtype for each in run(types=("fp16",), most=1, seed=5).results} == {"float16"}
 
 

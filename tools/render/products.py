@@ -3,6 +3,7 @@ column for each contender, compared with torch."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import prod
@@ -109,15 +110,17 @@ def _mean(name: str) -> Column:
     def shown(found: dict[str, float | None]) -> str:
         return f"{ratio(found['mean'])} ({ratio(found['worst'])})"
 
-    return Column(f"{name.replace('level=None', '`level=None`')} (worst)", (name,), shown)
+    head = re.sub(r"\w+=\w+", r"`\g<0>`", name)  # arguments are code
+    return Column(f"{head} (worst)", (name,), shown)
 
 
 GRID = (
     "Ordinary products in 16 bits: sides that are powers of two, and the layers of ten models at 1 to 4096 "
     "tokens. NT has weights as `torch.nn.Linear` stores them. Calls are replayed from CUDA graphs with weights "
     "that are not in the L2 cache. They do not depend on each other, and a kernel may begin while the previous "
-    "one ends. Times of eager calls include the host's time. Means are geometric. The best is the fastest of "
-    "torch, cuBLASLt's candidates, `level=None` and fastgemm's kernels:"
+    "one ends. `tune=True` is `torch.matmul` in a [patch](drop_in.md#tune-measured-where-it-runs) that measures "
+    "kernels in its first call. Times of eager calls include the host's time. Means are geometric. The best is "
+    "the fastest of torch, cuBLASLt's candidates, `level=None` and fastgemm's kernels:"
 )
 BLOCKS = {
     "grid": Block(
