@@ -2,7 +2,8 @@
 these times.
 
     python benchmarks/fits/measure_graphs.py --seed 7 --json h200_graphs.json
-    python benchmarks/fits/measure_graphs.py --rest h200_graphs.json    adds the ordinary products that it lacks
+    python benchmarks/fits/measure_graphs.py --rest --add h200_graphs.json    the ordinary products that it lacks
+    python benchmarks/fits/measure_graphs.py --layers 0 --batches 0 --sides 1 8192 --add h200_graphs.json
 
 Most products of a model follow one another without a pause, so kernels are timed that way: replays of a graph of
 about 20 calls, whose weights are cold and whose activations are warm, as in `python benchmarks/run.py grid`.
@@ -53,7 +54,7 @@ def problems(options: argparse.Namespace) -> list[tuple[Sizes, str]]:
     draw = random.Random(options.seed)
     shapes = layers.drawn(options.seed, options.layers)
     found = [((1, *shape), draw.choice(LAYOUTS)) for shape, _ in shapes]
-    found += random_problems(options.random, options.seed, 16, 8192)
+    found += random_problems(options.random, options.seed, *options.sides)
     for (_, *sizes), layout in random_problems(options.batches, options.seed + 1, 16, 1024):
         found.append(((draw.choice((2, 4, 8, 16, 32, 64)), *sizes), layout))
     return found
@@ -125,11 +126,13 @@ def main() -> None:
     )
     file = parser.add_mutually_exclusive_group(required=True)
     file.add_argument("--json", type=Path, help="the file to write")
-    file.add_argument("--rest", type=Path, help="the file to add to")
+    file.add_argument("--add", type=Path, help="the file to add to")
+    parser.add_argument("--rest", action="store_true", help="the ordinary products that the file lacks")
     parser.add_argument(
         "--layers", type=int, default=300, help="so many ordinary products (studies/layers.py)"
     )
     parser.add_argument("--random", type=int, default=120, help="so many of random sides")
+    parser.add_argument("--sides", type=int, nargs=2, default=(16, 8192), help="range of random sides")
     parser.add_argument("--batches", type=int, default=40, help="so many batches")
     parser.add_argument("--also", action="append", default=[], help="a kernel that is not predicted yet")
     parser.add_argument("--seed", type=int, default=7)
@@ -138,8 +141,8 @@ def main() -> None:
     cache, end = torch.cuda.get_device_properties().L2_cache_size, time.monotonic() + options.budget
     head: dict[str, Any] = {"environment": describe("cuda")}
     points: list[Point] = []
-    if options.rest:
-        before, points = read_points(options.rest)
+    if options.add:
+        before, points = read_points(options.add)
         head |= history(before, "new problems")
     wanted = rest(points) if options.rest else problems(options)
     random.Random(options.seed).shuffle(wanted)  # so the first ones are a fair selection
@@ -150,7 +153,7 @@ def main() -> None:
                 break
             points = together(points, point_of(sizes, layout, cache, options.also))
             torch.cuda.empty_cache()
-    path = options.rest or options.json
+    path = options.add or options.json
     write_points(path, head, points)
     print(f"{len(points)} points in {path}")
 
