@@ -25,8 +25,9 @@ def wall_clock(call: Call) -> float:
     return time.perf_counter() - start
 
 
-def gpu_clock(device: torch.device) -> Callable[[Call], float]:
-    """Seconds of a call on the GPU, whose L2 cache was filled with other data before."""
+def gpu_clock(device: torch.device, calls: int = 1) -> Callable[[Call], float]:
+    """Seconds of a call on the GPU, whose L2 cache was filled with other data before; the mean of ``calls`` in a
+    row."""
     properties = torch.cuda.get_device_properties(device)
     other_data = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device=device)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -36,10 +37,11 @@ def gpu_clock(device: torch.device) -> Callable[[Call], float]:
         torch.cuda._sleep(400_000)
         other_data.zero_()
         begin.record()
-        call()
+        for _ in range(calls):
+            call()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) * 1e-3
+        return begin.elapsed_time(end) * 1e-3 / calls
 
     return clock
 

@@ -219,6 +219,31 @@ def test_measuring_ends_in_time(monkeypatch):
     assert ran == ["fast"]
 
 
+COLD = {"predicted": 1.0, "near": 0.99, "better": 0.9, "best": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("device", "in_a_row", "chosen"),
+    [
+        ("cpu", {}, "best"),
+        ("cuda", {"predicted": 1.0, "better": 0.8, "best": 0.9}, "better"),
+        ("cuda", {"predicted": 0.8, "better": 0.79, "best": 0.9}, "predicted"),
+        ("cuda", {}, "predicted"),  # memory ran out
+    ],
+)
+def test_a_rival_is_also_faster_in_a_row_of_calls(monkeypatch, device, in_a_row, chosen):
+    asked = []
+
+    def measure(kernels, device, run, calls=1):
+        asked.append((tuple(kernels), calls))
+        return COLD if len(asked) == 1 else in_a_row
+
+    monkeypatch.setattr(first_calls, "_measure", measure)
+    assert first_calls._chosen([*COLD], torch.device(device), print) == (chosen, COLD)
+    again = [(("predicted", "better", "best"), 1)]  # one call takes longer than a row may
+    assert asked[1:] == (again if device == "cuda" else [])
+
+
 def clocked(call):
     start = time.perf_counter()
     call()
