@@ -110,7 +110,8 @@ def no_table(monkeypatch):
 
 
 SQUARE = Gemm(96, 96, 96)
-MEASURES = "fastgemm bench --shape 96x96x96 --tune measures it"
+ON_CPU = " --device cpu" if torch.cuda.is_available() else ""  # in commands, where it is not the default
+MEASURES = f"fastgemm bench --shape 96x96x96{ON_CPU} --tune measures it"
 
 
 def test_level_7_as_fast_as_torch_needs_no_explanation():
@@ -142,7 +143,7 @@ def test_a_predicted_kernel_was_not_measured_here(no_table, monkeypatch):
 def test_a_transpose_by_the_highest_level(no_table):
     instance = instantiate(Transpose(48, 40, torch.int8, 3))
     text = why_below_torch(row_of(instance, 0.6, 0.7, 0.8), instance)
-    command = "fastgemm bench --op transpose --shape 3x48x40 --dtype int8 --tune"
+    command = f"fastgemm bench --op transpose --shape 3x48x40 --dtype int8{ON_CPU} --tune"
     assert text.endswith(
         f"it is the highest level, and this problem was not measured here: {command} measures it"
     )
@@ -181,7 +182,9 @@ def test_torch_itself(monkeypatch):
 
 
 def test_the_command_that_measures_names_the_problem():
-    assert measuring(instantiate(Gemm(8, 9, 10, batch=2))) == "fastgemm bench --shape 2x8x9x10 --tune"
+    assert (
+        measuring(instantiate(Gemm(8, 9, 10, batch=2))) == f"fastgemm bench --shape 2x8x9x10{ON_CPU} --tune"
+    )
     with using_threads(1 if torch.get_num_threads() > 1 else 2) as count:
         command = f"fastgemm bench --shape 8x9x10 --dtype bfloat16 --threads {count} --tune"
         assert measuring(instantiate(Gemm(8, 9, 10, torch.bfloat16))) == command

@@ -193,7 +193,10 @@ def test_ieee_on_tensor_cores_errs_no_more_than_cublas():
     report = run_accuracy("cuda", shapes=shapes, seed=random.getrandbits(32))
     assert report.right, report.wrong_lines()
     found = Study(report)
-    level6 = {row.name for row in fastgemm.kernels("gemm", "cuda", torch.float32) if row.level == 6}
+    # `batched` adds all of k one after another by FMA, and so errs more (docs/precision.md).
+    level6 = {row.name for row in fastgemm.kernels("gemm", "cuda", torch.float32) if row.level == 6} - {
+        "batched"
+    }
     for contender in (c for c in found.rivals if c[1] == "ieee" and c[0] in level6):
         for distribution in DISTRIBUTIONS:
             for shape in shapes:

@@ -77,7 +77,7 @@ CONTENDERS = {
     "invariant": {"invariant", "fastgemm", "torch"},
     "residues": {"fastgemm", "torch"},
     "linear": {"fastgemm", "apart", "eager", "compiled"},
-    "portable": {"portable", "torch"},
+    "portable": {presets.portable.own_build(), "torch"},
     "newton_schulz": {"torch", "fastgemm", "torch.compile"},
 }
 
