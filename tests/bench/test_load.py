@@ -186,6 +186,7 @@ def test_the_command_that_measures_names_the_problem():
         measuring(instantiate(Gemm(8, 9, 10, batch=2))) == f"fastgemm bench --shape 2x8x9x10{ON_CPU} --tune"
     )
     with using_threads(1 if torch.get_num_threads() > 1 else 2) as count:
-        command = f"fastgemm bench --shape 8x9x10 --dtype bfloat16 --threads {count} --tune"
+        command = f"fastgemm bench --shape 8x9x10 --dtype bfloat16 --threads {count}{ON_CPU} --tune"
         assert measuring(instantiate(Gemm(8, 9, 10, torch.bfloat16))) == command
-    assert measuring(instantiate(Gemm(8, 9, 10, precision="tf32"))).endswith("8x9x10 --precision tf32 --tune")
+    of_tf32 = measuring(instantiate(Gemm(8, 9, 10, precision="tf32")))
+    assert of_tf32.endswith(f"8x9x10 --precision tf32{ON_CPU} --tune")

@@ -119,7 +119,8 @@ GRID = (
     "tokens. NT has weights as `torch.nn.Linear` stores them. Calls are replayed from CUDA graphs with weights "
     "that are not in the L2 cache. They do not depend on each other, and a kernel may begin while the previous "
     "one ends. `tune=True` is `torch.matmul` in a [patch](drop_in.md#tune-measured-where-it-runs) that measures "
-    "kernels in its first call. Times of eager calls include the host's time. Means are geometric. The best is "
+    "kernels in its first call. `level=None` [chooses](choosing.md#16-bit-types-in-cuda-graphs) by earlier "
+    "measurements of these sizes. Times of eager calls include the host's time. Means are geometric. The best is "
     "the fastest of torch, cuBLASLt's candidates, `level=None` and fastgemm's kernels:"
 )
 BLOCKS = {

@@ -173,7 +173,8 @@ def program(report: Report) -> str:
     """The command that measured a report, as it was at that commit."""
     command, preset = report.command, report.method.get("preset")
     if preset:
-        return f"python benchmarks/run.py {preset}"
+        seed = f" --seed {report.method['seed']}" if preset == "grid" else ""  # decides which problems
+        return f"python benchmarks/run.py {preset}{seed}"
     if command.startswith("python "):
         return command
     if command == "tensor_parallel":
