@@ -6,9 +6,12 @@ loops. compressed-tensors: test_compressed_tensors.py."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import layouts
 import pytest
 import torch
+from fastgemm._quantized.formats import NORMAL_FLOAT
 from fastgemm.quantized import QuantizedWeight
 
 
@@ -17,6 +20,14 @@ def assert_same_bits(q, expected):
     own = q.dequantize(expected.dtype)
     assert own.shape == expected.shape and q.shape == expected.shape
     assert torch.equal(own, expected), f"{(own != expected).sum()} numbers differ"
+
+
+def assert_owns(q, *given):
+    """The weight has no memory of the tensors that a constructor was given, and no more than it needs."""
+    theirs = {x.untyped_storage().data_ptr() for x in given}
+    for x in q._inner():
+        assert x is None or x.untyped_storage().data_ptr() not in theirs
+        assert x is None or x.untyped_storage().nbytes() == x.nbytes
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -144,6 +155,7 @@ def test_torchao_of_8_bits(ao, dtype):
         assert q.granularity == granularity and q.dtype == dtype
         assert_same_bits(q, weight.dequantize(output_dtype=torch.float32))
         assert_same_bits(q, weight.dequantize(output_dtype=torch.float32).to(dtype))
+        assert_owns(q, weight.qdata, weight.scale)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -160,6 +172,7 @@ def test_torchao_unpacked(ao, bits, symmetric):
         q = QuantizedWeight.from_torchao(weight)
         assert q.format == f"int{bits}" and (q.zero_points is None) == symmetric
         assert_same_bits(q, weight.dequantize())
+        assert_owns(q, weight.qdata, weight.scale, weight.zero_point)
     with pytest.raises(ValueError, match="weights of int3"):
         weight = quantized(ao, ao.IntxWeightOnlyConfig(weight_dtype=torch.int3), torch.float32)
         QuantizedWeight.from_torchao(weight)
@@ -170,6 +183,7 @@ def test_torchao_int4(ao):
     n, k, size = 24, 256, 64
     codes = torch.randint(-8, 8, (n, k), dtype=torch.int8)
     scale, zero = (torch.randn(k // size, n, dtype=torch.bfloat16) for _ in range(2))
+    both = scale[:1], zero[:1]  # one group: the transpose is contiguous, too
     packed = torch.empty(n, k // 2, dtype=torch.int8)
     expected = torch.empty(n, k)
     for column in range(k):
@@ -180,6 +194,8 @@ def test_torchao_int4(ao):
     weight = ao.Int4Tensor(packed, scale, zero, [1, size], torch.Size((n, k)))
     q = QuantizedWeight.from_torchao(weight)
     assert (q.format, q.zero_points.dtype) == ("int4", torch.bfloat16)
+    assert_owns(q, packed, scale, zero)
+    assert_owns(QuantizedWeight.from_torchao(ao.Int4Tensor(packed, *both, [1, k], torch.Size((n, k)))), *both)
     assert_same_bits(q, expected)
     scaled = ao.Int4Tensor(packed, scale, zero, [1, size], torch.Size((n, k)), act_pre_scale=torch.ones(k))
     for wrong, message in ((scaled, "act_pre_scale"), (torch.randn(4, 4), "Tensor is no tensor of torchao")):
@@ -220,6 +236,51 @@ def test_torchao_tinygemm(ao, n, k):
     q = QuantizedWeight.from_torchao(weight)
     assert q.dtype == torch.bfloat16
     assert_same_bits(q, expected[:n, :k])
+
+
+# What a weight keeps
+
+
+def of_bitsandbytes(weight, absmax):
+    numbers = torch.tensor(NORMAL_FLOAT)
+    state = {"quant_type": "nf4", "blocksize": 64, "shape": (16, 64), "dtype": torch.float32}
+    return QuantizedWeight.from_bitsandbytes(weight, SimpleNamespace(absmax=absmax, code=numbers, **state))
+
+
+def of_compressed_tensors(kind, bits, symmetric=True):
+    weights = {"type": kind, "num_bits": bits, "symmetric": symmetric, "strategy": "channel"}
+    return lambda **tensors: QuantizedWeight.from_compressed_tensors(tensors, weights)
+
+
+def constructed():
+    """Each constructor, and the tensors of a layer by the names of its arguments."""
+    n, k, by = 16, 64, torch.tensor(0.5)
+    nvfp4, fp8, mxfp4 = layouts.nvfp4(n, k, by.double()), layouts.fp8(n, k)[0], layouts.mxfp4(n, k)[0]
+    scales, codes = {"weight_scale": torch.rand(n, 1)}, torch.randint(-128, 128, (n, k)).to(torch.int8)
+    words = {"weight_packed": layouts.packed(n, k)[0]["weight_packed"], "weight_shape": torch.tensor([n, k])}
+    yield QuantizedWeight.from_gptq, layouts.gptq(n, k, size=k)[0]
+    yield QuantizedWeight.from_gptq, layouts.gptq(n, 8, size=8)[0]  # one word for each row
+    yield QuantizedWeight.from_awq, layouts.awq(n, k, size=k)[0]
+    yield of_bitsandbytes, {"weight": layouts.nf4(n, k)[0]["weight"], "absmax": torch.rand(n)}
+    yield QuantizedWeight.from_fp8, fp8
+    yield QuantizedWeight.from_mxfp4, dict(zip(("blocks", "scales"), mxfp4.values(), strict=True))
+    yield QuantizedWeight.from_nvfp4, {"weight": nvfp4[0], "weight_scale": nvfp4[1], "weight_scale_2": by}
+    yield of_compressed_tensors("float", 8), {"weight": fp8["weight"], **scales}
+    zeros = {"weight_zero_point": codes[:, :1]}
+    yield of_compressed_tensors("int", 8, symmetric=False), {"weight": codes, **scales, **zeros}
+    yield of_compressed_tensors("int", 4), {**words, **scales}
+
+
+def test_a_weight_keeps_no_memory_of_a_checkpoint():
+    """A layer may be a part of a tensor, such as one of all experts, and the tensor may change afterwards."""
+    for convert, tensors in constructed():
+        given = {name: torch.stack((x, x))[1] for name, x in tensors.items()}
+        q = convert(**given)
+        assert_owns(q, *given.values())
+        before = q.dequantize()
+        for x in given.values():
+            x.zero_()
+        assert torch.equal(q.dequantize(), before)
 
 
 # fp8, mxfp4 and nvfp4, as their formats define them

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import float_checkpoints, from_bitsandbytes, from_compressed_tensors, from_torchao, int_checkpoints
-from .plain import Plain
+from .plain import Plain, own
 
 if TYPE_CHECKING:
     Self = TypeVar("Self", bound="Converters")
@@ -18,7 +18,8 @@ else:
 
 
 class Converters:
-    """Class methods that take codes, scales and zero points as they are: no number is rounded again.
+    """Class methods that take codes, scales and zero points as they are: no number is rounded again. They are
+    copied, so that the weight does not need the tensors that were given.
 
     None of them needs the library. If a library also rounds inputs (``act_quant_kwargs``, ``input_scale``), this
     is not part of a weight.
@@ -27,14 +28,15 @@ class Converters:
     @classmethod
     def _of(cls: type[Self], plain: Plain, dtype: torch.dtype | None) -> Self:
         make: Any = cls
+        zeros, by = (None if x is None else own(x) for x in (plain.zeros, plain.global_scale))
         return make(
-            plain.codes,
-            plain.scales,
-            plain.zeros,
+            own(plain.codes),
+            own(plain.scales),
+            zeros,
             format=plain.format,
             block_size=plain.group,
             columns=plain.shape[1],
-            global_scale=plain.global_scale,
+            global_scale=by,
             order=plain.order,
             dtype=dtype or plain.dtype,
         )

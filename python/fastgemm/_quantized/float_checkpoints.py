@@ -43,7 +43,7 @@ def of_fp8(weight: Tensor, scales: Tensor, block: tuple[int, int] | None, dtype:
     )
     shape = (weight.shape[0], weight.shape[1])
     matrix, group = blocks_of(shape, scales, block)
-    return Plain("fp8", weight.contiguous(), matrix.contiguous(), group, shape, dtype)
+    return Plain("fp8", weight, matrix, group, shape, dtype)
 
 
 def of_mxfp4(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Plain:
@@ -58,8 +58,8 @@ def of_mxfp4(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Plain:
         f"fastgemm: scales of mxfp4 are {(n, groups)} uint8 or float8_e8m0fnu, "
         f"got {tuple(scales.shape)} {scales.dtype}",
     )
-    codes = blocks.reshape(n, groups * 16).contiguous()
-    return Plain("mxfp4", codes, scales.contiguous().view(E8M0), (1, 32), (n, groups * 32), dtype)
+    codes = blocks.reshape(n, groups * 16)
+    return Plain("mxfp4", codes, scales.view(E8M0), (1, 32), (n, groups * 32), dtype)
 
 
 def of_nvfp4(weight: Tensor, scales: Tensor, global_scale: Tensor, dtype: torch.dtype) -> Plain:
@@ -78,4 +78,4 @@ def of_nvfp4(weight: Tensor, scales: Tensor, global_scale: Tensor, dtype: torch.
         f"fastgemm: the global scale is one number, got {tuple(global_scale.shape)}",
     )
     by = global_scale.reshape(()).to(weight.device, torch.float32)
-    return Plain("nvfp4", weight.contiguous(), scales.contiguous(), (1, 16), (n, k), dtype, global_scale=by)
+    return Plain("nvfp4", weight, scales, (1, 16), (n, k), dtype, global_scale=by)

@@ -80,7 +80,7 @@ def _scales(
         scales.numel() == groups[0] * groups[1],
         f"fastgemm: weight_scale is {tuple(scales.shape)}; the strategy {strategy!r} of ({n}, {k}) has {groups}",
     )
-    return scales.reshape(groups).contiguous(), group
+    return scales.reshape(groups), group
 
 
 def _packed(tensors: Mapping[str, Tensor], of: dict[str, Any], dtype: torch.dtype | None) -> Plain:
@@ -97,7 +97,7 @@ def _packed(tensors: Mapping[str, Tensor], of: dict[str, Any], dtype: torch.dtyp
         f"fastgemm: weight_packed is {tuple(words.shape)}, expected {expected}",
     )
     codes = bytes_of(words)
-    codes = codes[:, : (k + 1) // 2].contiguous() if bits == 4 else signed(codes[:, :k].contiguous())
+    codes = codes[:, : (k + 1) // 2] if bits == 4 else signed(codes[:, :k])
     scales, group = _scales(tensors, of, (n, k))
     zeros = None
     if not of["symmetric"]:
@@ -135,9 +135,7 @@ def _bytes(tensors: Mapping[str, Tensor], of: dict[str, Any], dtype: torch.dtype
     if not of["symmetric"]:
         expect(integer, "fastgemm: zero points of fp8 weights are not taken")
         zeros = _zeros(tensors, 8, scales.shape)
-    return Plain(
-        "int8" if integer else "fp8", codes.contiguous(), scales, group, shape, dtype or scales.dtype, zeros
-    )
+    return Plain("int8" if integer else "fp8", codes, scales, group, shape, dtype or scales.dtype, zeros)
 
 
 def _float4(tensors: Mapping[str, Tensor], of: dict[str, Any], dtype: torch.dtype | None) -> Plain:
@@ -154,4 +152,4 @@ def _float4(tensors: Mapping[str, Tensor], of: dict[str, Any], dtype: torch.dtyp
         f"{scales.dtype} are not taken; accepted: nvfp4 (16, float8_e4m3fn, weight_global_scale), mxfp4 (32, "
         "uint8)",
     )
-    return Plain("mxfp4", codes.contiguous(), scales.contiguous().view(E8M0), (1, 32), (n, k), dtype)
+    return Plain("mxfp4", codes, scales.view(E8M0), (1, 32), (n, k), dtype)

@@ -37,7 +37,7 @@ def _shape(weight: Any) -> tuple[int, int]:
 
 
 def _added(zeros: Tensor) -> Tensor | None:
-    return zeros.contiguous() if bool(zeros.any()) else None
+    return zeros if bool(zeros.any()) else None
 
 
 def _int4(weight: Any) -> Plain:
@@ -49,7 +49,7 @@ def _int4(weight: Any) -> Plain:
     )
     group = (1, int(weight.block_size[-1]))
     zeros = _added(weight.zero_point.t())
-    return Plain("int4", codes, weight.scale.t().contiguous(), group, shape, weight.dtype, zeros)
+    return Plain("int4", codes, weight.scale.t(), group, shape, weight.dtype, zeros)
 
 
 # The columns of a tile of 32 whose codes are in a word of tinygemm, for the first of the four lanes of a row; the
@@ -75,8 +75,8 @@ def _tile_packed(weight: Any) -> Plain:
     both = weight.scale_and_zero[: -(-k // size), :n].transpose(0, 1)
     return Plain(
         "int4",
-        pack(codes.reshape(tiles * 8, spans * each * 32)[:n, :k].contiguous()),
-        both[..., 0].contiguous(),
+        pack(codes.reshape(tiles * 8, spans * each * 32)[:n, :k]),
+        both[..., 0],
         (1, size),
         shape,
         weight.dtype,
@@ -95,11 +95,11 @@ def _int8(weight: Any) -> Plain:
     if zeros is not None:
         zeros = _integers(zeros.reshape(groups))
     four = target == "int4"
-    codes = weight.qdata.contiguous()
+    codes = weight.qdata
     return Plain(
         target,
         pack((codes + 8).to(torch.uint8)) if four else codes,
-        weight.scale.reshape(groups).contiguous(),
+        weight.scale.reshape(groups),
         (rows, columns),
         shape,
         weight.dtype,
@@ -126,4 +126,4 @@ def _float8(weight: Any) -> Plain:
         rows, columns = scales.shape
         block = -(-n // rows), -(-k // columns)
     matrix, group = blocks_of(shape, scales, block)
-    return Plain("fp8", codes.contiguous(), matrix.contiguous(), group, shape, weight.dtype)
+    return Plain("fp8", codes, matrix, group, shape, weight.dtype)

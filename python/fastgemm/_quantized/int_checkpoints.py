@@ -60,7 +60,7 @@ def of_gptq(
     plain = Plain(
         format="int4" if bits == 4 else "int8",
         codes=codes if bits == 4 else signed(codes),
-        scales=scales.t().contiguous(),
+        scales=scales.t(),
         group=(1, size),
         shape=(n, k),
         dtype=scales.dtype,
@@ -85,7 +85,7 @@ def of_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor, bits: int, group_siz
     return Plain(
         format="int4",
         codes=pack(_awq_columns(qweight).t()),
-        scales=scales.t().contiguous(),
+        scales=scales.t(),
         group=(1, _group_size(k, groups, group_size)),
         shape=(n, k),
         dtype=scales.dtype,

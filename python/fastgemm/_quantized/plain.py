@@ -34,6 +34,11 @@ class Plain(NamedTuple):
     order: Tensor | None = None
 
 
+def own(x: Tensor) -> Tensor:
+    """A copy: a weight that kept a view of a checkpoint's tensor would keep all of it, and change with it."""
+    return x.detach().clone(memory_format=torch.contiguous_format)
+
+
 def expect(condition: bool, message: str) -> None:
     """Raises a ValueError unless a condition holds."""
     if not condition:
@@ -74,7 +79,7 @@ def small(zeros: Tensor) -> Tensor | None:
         bool(((zeros >= -128) & (zeros <= 127)).all()),
         "fastgemm: zero points are -128 to 127 from the middle code",
     )
-    return zeros.to(torch.int8).contiguous()
+    return zeros.to(torch.int8)
 
 
 def sort_by_group(plain: Plain, groups: Tensor | None) -> Plain:

@@ -33,6 +33,8 @@ class QuantizedWeight(Converters, Packed):
     ``torch.save`` and ``torch.load`` give such weights. All other functions of torch raise NotImplementedError:
     call them on :meth:`dequantize`. No gradient reaches a weight, and ``requires_grad`` cannot be set.
 
+    The constructor does not copy tensors that have the order of the device.
+
     Arguments of the constructor:
 
     - ``codes``: ``(N, ceil(K / 2))`` uint8 for formats of 4 bits, the even column in the low half of a byte;
