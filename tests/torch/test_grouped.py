@@ -187,6 +187,11 @@ def test_gathered_rows():
     for index in (rows, rows.int()):
         got = fastgemm.grouped_mm(a, b, int32(ends), rows=index)
         check(got, a[rows], b, ends)
+    with pytest.raises(ValueError, match=f"rows is on meta, but a is on {a.device}"):
+        fastgemm.grouped_mm(a, b, int32(ends), rows=rows.to("meta"))
+    for wrong in (-1, 9, 2**31) if a.is_cpu else ():  # a GPU would be lost
+        with pytest.raises(IndexError, match=r"fastgemm\.grouped_mm: rows has an index outside of 0 to 8"):
+            fastgemm.grouped_mm(a, b, int32(ends), rows=torch.where(rows == rows[0], wrong, rows))
 
 
 def test_rows_of_other_groups_do_not_matter():

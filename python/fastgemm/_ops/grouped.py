@@ -76,8 +76,10 @@ def grouped_mm(
             :func:`linear`; or ``"swiglu"`` for an even N: ``silu(gate) * up``, where the first half of a row is
             the gate. The result then has N / 2 columns. On Hopper, in 16 bits and without a gradient, the kernel
             computes it from unrounded sums; elsewhere it is a pass after the product.
-        rows: int32 or int64 ``(R,)``; the product is that of ``a[rows]``. ``a`` has 2 dimensions and ``b`` 3;
-            ``offs`` counts R rows.
+        rows: int32 or int64 ``(R,)``, each 0 to the rows of ``a`` minus 1; the product is that of ``a[rows]``.
+            ``a`` has 2 dimensions and ``b`` 3; ``offs`` counts R rows. On a CPU other indices raise. On a GPU they
+            are not checked before the kernels run: one on Hopper that gathers rows takes them for rows of zeros,
+            and torch's copy of the rows, in other cases, fails in its kernel.
         level: 1 to 7, a rung of the ladder, or ``None`` for the fastest kernel known; see :func:`matmul`.
         kernel: the name of one kernel, instead of a level.
         precision: for float32 and float64; see :func:`matmul`.
@@ -90,6 +92,7 @@ def grouped_mm(
     Raises:
         TypeError: an operand is no tensor, or its dtype is not supported.
         NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
+        IndexError: on a CPU, an index of ``rows`` is outside of ``a``.
         ValueError: shapes, dtypes or devices do not fit together; ``offs`` of another dtype, missing or given for
             a batch; on a CPU, ends that descend or exceed the dimension; an activation of integers or complex
             numbers; unknown ``activation``, ``kernel``, ``level`` or ``precision``.
@@ -121,6 +124,10 @@ def grouped_mm(
             _check_rows(a, b, rows)
         options = options_of(a, level, kernel, precision, None, out_dtype)
         return activated(a, b, offs, bias, activation, options, rows)
+    except IndexError as error:
+        raise IndexError(
+            f"fastgemm.grouped_mm: rows has an index outside of 0 to {a.shape[0] - 1}, the rows of a"
+        ) from error
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, "grouped_mm", a=a, b=b, offs=offs, bias=bias)
         raise
@@ -214,6 +221,8 @@ def _check_rows(a: Tensor, b: Tensor, rows: Tensor) -> None:
             f"fastgemm: rows must be int32 or int64 with 1 dimension, got {rows.dtype} of shape "
             f"{tuple(rows.shape)}"
         )
+    if rows.device != a.device:
+        raise ValueError(f"fastgemm: rows is on {rows.device}, but a is on {a.device}")
 
 
 class GroupedFunction(torch.autograd.Function):
