@@ -142,8 +142,9 @@ FASTGEMM_ANYWHERE float scale_of(uint32_t largest_bits, ScaleType type) {
   if (largest_bits >= 0x7f800000u) return packed::reinterpret_bits<float>(0x7fc00000u);
   const float scale = packed::reinterpret_bits<float>(largest_bits) / Format<code>::kLargest;
   if (type == ScaleType::f32) return scale;
-  const uint32_t bits = bits_of_float(scale), exponent = (bits >> 23) + ((bits & 0x7fffffu) != 0);
-  return exponent ? packed::reinterpret_bits<float>(exponent << 23) : 0x1p-127f;
+  const uint32_t bits = bits_of_float(scale);
+  if (bits <= bits_of_float(0x1p-127f)) return 0x1p-127f;  // subnormal, and the smallest of e8m0
+  return packed::reinterpret_bits<float>((bits + 0x7fffffu) & 0x7f800000u);
 }
 FASTGEMM_ANYWHERE void store_scale(ScaleType type, void* scales, int64_t i, float scale) {
   if (type == ScaleType::f32)

@@ -46,7 +46,8 @@ def reference(x, recipe, code, e8m0):
     if e8m0:
         mantissa, exponent = torch.frexp(scales)
         exponent = torch.where(mantissa == 0.5, exponent - 1, exponent)
-        scales = torch.where(scales == 0, 2.0**-127, torch.ldexp(torch.ones_like(scales), exponent))
+        scales = torch.ldexp(torch.ones_like(scales), exponent.clamp(min=-127))
+        scales = torch.where(largest == 0, 2.0**-127, scales)
     spread = scales.repeat_interleave(rows, 0)[:m].repeat_interleave(cols, 1)[:, :k]
     codes = torch.where(spread == 0, 0.0, x.float() / spread).clamp(-LARGEST[code], LARGEST[code]).to(code)
     return codes, scales
@@ -272,6 +273,21 @@ def test_zeros_and_small_numbers():
     assert scales.float().eq(2.0**-127).all() and codes.float().eq(0).all()
 
 
+@pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=needs_simulator)])
+@pytest.mark.parametrize("code", [E4M3, E5M2], ids=str)
+def test_the_smallest_scales_of_e8m0(code, simulated):
+    """Byte 0 is 2^-127: what is below rounds up to it, and what is above to 2^-126."""
+    scales = torch.tensor([2.0**-149, 2.0**-128, 2.0**-127, 1.5 * 2.0**-127, 2.0**-126, 1.5 * 2.0**-126])
+    x = torch.linspace(-1, 1, 64) * (scales.double() * LARGEST[code])[:, None].float()
+    for recipe, transposed in (("row", True), ("row", False), ("1x32", True), ("1x32", False)):
+        how = {"dtype": code, "scale_dtype": E8M0, "transposed": transposed}
+        with simulated_launches() if simulated else torch.no_grad():
+            codes, made, *_ = fastgemm.quantize_fp8(x, recipe, **how)
+        expected, of_torch = reference(x, recipe, code, True)
+        assert bits(made)[:, 0].tolist() == [0, 0, 0, 1, 1, 2]
+        assert torch.equal(made.float(), of_torch) and torch.equal(bits(codes), bits(expected))
+
+
 @every_device
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)], ids=str)
 @pytest.mark.parametrize("recipe", NAMES)
@@ -307,14 +323,17 @@ def test_products_over_no_rows_are_zeros(recipe):
         ((torch.ones(2, 2, dtype=torch.int8),), TypeError, "x must be float32, bfloat16 or float16"),
         ((torch.ones(2),), ValueError, "at least 2 dimensions"),
         ((torch.ones(2, 2), "column"), ValueError, "unknown recipe 'column'; accepted: 'tensor'"),
+        ((torch.ones(2, 2), ["row"]), ValueError, r"unknown recipe \['row'\]; accepted: 'tensor'"),
+        ((torch.ones(2, 2).to_sparse(),), NotImplementedError, "x has layout torch.sparse_coo"),
     ],
     ids=str,
 )
 def test_errors(given, error, text):
-    with pytest.raises(error, match=text):
+    with pytest.raises(error, match=f"^fastgemm.quantize_fp8: .*{text}"):
         fastgemm.quantize_fp8(*given)
     with pytest.raises(ValueError, match="not of 3 x 0"):
         torch.ops.fastgemm._quantize_fp8_with_transposed(torch.ones(2, 2), block_rows=3, block_cols=0)
     for name in ("dtype", "scale_dtype"):
-        with pytest.raises(ValueError, match=f"{name} must be"):
-            fastgemm.quantize_fp8(torch.ones(2, 2), **{name: torch.float64})
+        for wrong in (torch.float64, {}, torch.ones(2)):
+            with pytest.raises(ValueError, match=f"{name} must be"):
+                fastgemm.quantize_fp8(torch.ones(2, 2), **{name: wrong})
