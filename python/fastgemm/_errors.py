@@ -175,7 +175,7 @@ def _diagnose(error: Exception, accepted: tuple[torch.dtype, ...], **tensors: Te
     if isinstance(refused, (ValueError, TypeError)) and str(refused).startswith("fastgemm"):
         raise refused
     for name, t in tensors.items():
-        if t is None and name not in ("a", "b", "x", "weight"):
+        if t is None and name not in ("a", "b", "x", "w", "weight"):
             continue
         if not isinstance(t, Tensor):
             raise not_a_tensor(**{name: t}) from None
@@ -221,7 +221,7 @@ def _explain_option(error: Exception) -> None:
     found = _WRONG_TYPE.search(str(error))
     if found:
         wanted, name, got = found.groups()
-        kind = _KINDS.get(wanted, f"a {wanted}")
+        kind = "a torch.dtype or None" if name == "out_dtype" else _KINDS.get(wanted, f"a {wanted}")
         raise TypeError(f"fastgemm: {_PUBLIC.get(name, name)} must be {kind}, got {got}") from error
 
 

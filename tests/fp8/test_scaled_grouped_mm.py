@@ -262,6 +262,9 @@ WRONG = [
     ({"out_dtype": E4M3}, ValueError, "out_dtype must be"),
     ({"kernel": KERNEL}, ValueError, f"unknown kernel '{KERNEL}' for gemm on cpu"),
     ({"level": 9}, ValueError, "level"),
+    ({"level": "fast"}, TypeError, "level must be an int or None, got str"),
+    ({"recipe_a": ["row"]}, ValueError, r"unknown recipe_a \['row'\]; accepted: 'tensor', 'row'"),
+    ({"scale_a": torch.ones(4, 1, device="meta")}, ValueError, "all tensors must be on one device"),
     ({"scale_a": torch.ones(4, 1, requires_grad=True)}, RuntimeError, "has no gradient"),
 ]
 

@@ -328,6 +328,11 @@ def test_compile_and_export():
     assert meta.shape == expected.shape and meta.dtype == expected.dtype
 
 
+@torch.inference_mode()
+def inference_tensor():
+    return torch.empty(4, 6, dtype=BF16)
+
+
 WRONG = [
     ({"a": torch.randn(4, 20)}, TypeError, "a has dtype torch.float32; accepted: torch.float8_e4m3fn"),
     ({"b": random_codes(21, 6)}, ValueError, "inner sizes differ"),
@@ -355,6 +360,13 @@ WRONG = [
     ({"scale_a": torch.ones(1, requires_grad=True)}, RuntimeError, "has no gradient"),
     ({"scale_a": 1.0}, TypeError, "scale_a must be a torch.Tensor, got float"),
     ({"bias": 1.0}, TypeError, "bias must be a torch.Tensor, got float"),
+    ({"recipe_b": ["row"]}, ValueError, r"unknown recipe_b \['row'\]; accepted: 'tensor', 'row'"),
+    ({"out_dtype": [BF16]}, ValueError, r"out_dtype must be torch.bfloat16, .*, got \[torch.bfloat16\]"),
+    ({"out_dtype": E4M3, "out_scale": ["row"]}, ValueError, "out_scale must be one float32 number"),
+    ({"level": "fast"}, TypeError, "level must be an int or None, got str"),
+    ({"kernel": 3}, TypeError, "kernel must be a str or None, got int"),
+    ({"scale_b": torch.ones(1, 6, device="meta")}, ValueError, "all tensors must be on one device"),
+    ({"out": inference_tensor()}, RuntimeError, "Inplace update to inference tensor"),
 ]
 
 

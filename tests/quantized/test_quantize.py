@@ -166,11 +166,19 @@ def test_one_sided_weights_use_all_codes_of_zero_points():
         (ValueError, "group_size=0 is not for granularity 'group'", ("int4", {"group_size": 0})),
         (ValueError, "'channel'", ("int8", {"granularity": "channel", "group_size": 32})),
         (ValueError, "nf4 has no zero points; int4 and int8", ("nf4", {"zero_points": True})),
+        (ValueError, r"unknown format \['int4'\]; accepted: int4, int8", (["int4"], {})),
+        (ValueError, "unknown granularity {}; accepted: tensor", ("int4", {"granularity": {}})),
+        (ValueError, r"unknown activations \['row'\]; accepted: 'tensor'", ("fp8", {"activations": ["row"]})),
+        (ValueError, "got bf16 scales of blocks of 1x32", ("fp8", {"activations": "row", "group_size": 32})),
+        (TypeError, "group_size must be an int, got str", ("int4", {"group_size": "32"})),
+        (TypeError, "group_size must be an int, got float", ("int4", {"group_size": 32.0})),
     ],
 )
 def test_wrong_arguments(error, message, arguments):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=f"^fastgemm.quantize_weight: .*{message}"):
         fastgemm.quantize_weight(torch.randn(4, 64), arguments[0], **arguments[1])
+    with pytest.raises(error, match=f"^fastgemm.nn.quantize: .*{message}"):
+        fastgemm.nn.quantize(torch.nn.Linear(64, 4), arguments[0], **arguments[1])
 
 
 def test_wrong_weights():
@@ -178,9 +186,11 @@ def test_wrong_weights():
         (TypeError, "w must be a torch.Tensor, got list", [[1.0]]),
         (TypeError, "got torch.float64", torch.randn(4, 4).double()),
         (ValueError, r"must be an ordinary \(N, K\), got shape \(4,\)", torch.randn(4)),
+        (TypeError, "w must be a torch.Tensor, got NoneType", None),
+        (NotImplementedError, "w has layout torch.sparse_coo", torch.eye(4).to_sparse()),
         (ValueError, r"ordinary", fastgemm.quantize_weight(torch.randn(4, 4), "int8")),
     ]:
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=f"^fastgemm.quantize_weight: .*{message}"):
             fastgemm.quantize_weight(w, "int4")
 
 

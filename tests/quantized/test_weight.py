@@ -194,7 +194,11 @@ def test_constructor_refuses_what_does_not_fit():
         (TypeError, "zero_points must be int8 or", (codes, scales, scales.half()), {}),
         (TypeError, "is bfloat16, float16 or float32", (codes, scales), {"dtype": torch.int8}),
         (ValueError, "unknown format 'int5'; accepted: int4, int8", (codes, scales), {"format": "int5"}),
+        (ValueError, r"unknown format \['int4'\]; accepted", (codes, scales), {"format": ["int4"]}),
         (ValueError, "block_size must be two positive", (codes, scales), {"block_size": (1, 0)}),
+        (ValueError, "block_size must be two positive", (codes, scales), {"block_size": 32}),
+        (TypeError, "block_size must be an int, got str", (codes, scales), {"block_size": (1, "32")}),
+        (TypeError, "columns must be an int, got str", (codes, scales), {"columns": "32"}),
         (ValueError, "must have 2 dimensions", (codes[0], scales), {}),
         (
             ValueError,

@@ -13,7 +13,7 @@ from .._ops.dispatch import choice_of, ops, overridden
 from .._ops.grouped import GROUPED
 from ..table import invariant_choice
 from .product import WIDE, check_codes, refuse_gradient, scaled_mm
-from .recipes import Recipe, recipe_named, scales_of
+from .recipes import CODES, Recipe, recipe_named, scales_of
 
 NAME = "scaled_grouped_mm"
 
@@ -117,7 +117,8 @@ def scaled_grouped_mm(
         turned = _groups_of_rows(b.mT, a.mT, of_b, of_a, offs, (recipe_b, recipe_a), options)
         return turned.mT.contiguous()
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
-        _errors.attribute(error, NAME)
+        named = zip(("a", "b", "scale_a", "scale_b", "offs"), tensors, strict=True)
+        _errors.diagnose(error, NAME, accepted=CODES, **dict(named))
         raise
 
 

@@ -130,7 +130,7 @@ def scaled_mm(
         ):
             return scaled_bare(a, b, scale_a, scale_b, bias, None, out_dtype=out_dtype, **blocks)
     except (RuntimeError, ValueError) as error:
-        _errors.attribute(error, "scaled_mm")
+        _diagnose(error, *tensors[:6])
         raise
     check_codes("scaled_mm", a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     for name, x in (("bias", bias), ("residual", residual), ("out", out)):
@@ -161,17 +161,10 @@ def scaled_mm(
             result = as_codes(result, out_dtype, out_scale, activation, residual)
         elif of_sums:
             result = gated("scaled_mm", result, residual)
+        return result if out is None else _written(result, out)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
-        _errors.attribute(error, "scaled_mm")
+        _diagnose(error, *tensors[:6])
         raise
-    if out is None:
-        return result
-    if out.shape != result.shape or out.device != result.device:
-        raise ValueError(
-            f"fastgemm.scaled_mm: out has shape {tuple(out.shape)} on {out.device}, expected "
-            f"{tuple(result.shape)} on {result.device}"
-        )
-    return out.copy_(result)
 
 
 scaled_bare = ops.scaled_mm.default._op  # without OpOverload's frame, as in _ops/dispatch.py
@@ -183,7 +176,7 @@ def _usual_blocks(
     """The blocks of an eager product of two matrices, if each scale has the shape of its grid. None for any other
     call: it is checked step by step, which takes 8 us."""
     given = (a, b, scale_a, scale_b) if bias is None else (a, b, scale_a, scale_b, bias)
-    if is_compiling():
+    if is_compiling() or not isinstance(out_dtype, torch.dtype):
         return None
     for x in given:
         if type(x) not in PLAIN or (x.requires_grad and torch.is_grad_enabled()):
@@ -216,6 +209,11 @@ def _recipe_of(scale: tuple[int, ...], lines: int, k: int) -> Blocks | None:
     if math.prod(scale) == 1:
         return RECIPES["tensor"]
     return next((blocks for blocks in RECIPES.values() if blocks.grid(lines, k) == scale), None)
+
+
+def _diagnose(error: Exception, *operands: Tensor | None) -> None:
+    named = zip(("a", "b", "scale_a", "scale_b", "bias", "residual"), operands, strict=True)
+    _errors.diagnose(error, "scaled_mm", accepted=CODES, **dict(named))
 
 
 def check_codes(function: str, **tensors: Any) -> None:
@@ -257,6 +255,16 @@ def _check_result(out_dtype: torch.dtype, out_scale: Any, out: Tensor | None) ->
         )
     if out.dtype != out_dtype:
         raise ValueError(f"fastgemm.scaled_mm: out has dtype {out.dtype}, expected {out_dtype}")
+
+
+def _written(result: Tensor, out: Tensor) -> Tensor:
+    if out.shape != result.shape or out.device != result.device:
+        raise ValueError(
+            f"fastgemm: out has shape {tuple(out.shape)} on {out.device}, expected "
+            f"{tuple(result.shape)} on {result.device}"
+        )
+    _errors.refuse_inference_tensor(out)
+    return out.copy_(result)
 
 
 def _multiply(

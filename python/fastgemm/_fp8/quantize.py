@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import has_torch_function_variadic
 
+from .. import _errors
 from .._ops.dispatch import ops, overridden
 from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, recipe_named
 
@@ -106,14 +107,18 @@ def quantize_fp8(
         raise ValueError(
             f"fastgemm.quantize_fp8: dtype must be torch.float8_e4m3fn or torch.float8_e5m2, got {dtype}"
         )
-    name = recipe_named("recipe", recipe)
-    scale_dtype = scale_dtype or (E8M0 if name == "1x32" else torch.float32)
-    if scale_dtype not in (torch.float32, E8M0):
+    if scale_dtype not in (None, torch.float32, E8M0):
         raise ValueError(
             f"fastgemm.quantize_fp8: scale_dtype must be torch.float32 or torch.float8_e8m0fnu, got {scale_dtype}"
         )
-    function = quantized_with_transposed if transposed else quantized
-    return function(x.detach(), RECIPES[name], dtype, scale_dtype == E8M0)
+    try:
+        name = recipe_named("recipe", recipe)
+        e8m0 = scale_dtype == E8M0 or (scale_dtype is None and name == "1x32")
+        function = quantized_with_transposed if transposed else quantized
+        return function(x.detach(), RECIPES[name], dtype, e8m0)
+    except (RuntimeError, ValueError) as error:
+        _errors.diagnose(error, "quantize_fp8", x=x)
+        raise
 
 
 def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tuple[Tensor, Tensor]:

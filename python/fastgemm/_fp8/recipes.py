@@ -54,12 +54,12 @@ _OF_TORCH = {
 def recipe_named(argument: str, recipe: object) -> str:
     """The name of a recipe that is given by name or as torch's ScalingType."""
     name = _OF_TORCH.get(str(getattr(recipe, "name", "")), recipe)
-    if name not in RECIPES:
+    if not isinstance(name, str) or name not in RECIPES:
         raise ValueError(
             f"fastgemm: unknown {argument} {recipe!r}; accepted: {', '.join(map(repr, RECIPES))}, or torch's "
             f"ScalingType of one of them"
         )
-    return str(name)
+    return name
 
 
 def scales_of(name: str, x: Tensor, scale: Tensor, recipe: object) -> tuple[Tensor, Blocks]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .. import _errors
 from .._nn.layers import Linear
 from .._nn.surgery import Notes, check_module, why_left
 from .._ops.linear import linear
@@ -153,7 +154,11 @@ def quantize(
         "activations": activations,
     }
     # The arguments are refused before anything is changed.
-    quantize_weight(torch.empty(1, 1, device="meta"), format, **options)
+    try:
+        quantize_weight(torch.empty(1, 1, device="meta"), format, **options)
+    except (TypeError, ValueError) as error:
+        _errors.attribute(error, "nn.quantize")
+        raise
     notes, report = Notes("quantize"), QuantizationReport()
     layers = dict(_layers(model, skip, notes))
     for names in _weights(model, layers, notes):

@@ -27,7 +27,7 @@ def check_out_scale(function: str, out_dtype: torch.dtype | None, out_scale: Any
     if isinstance(out_scale, Tensor):
         fits = out_scale.dtype == torch.float32 and out_scale.numel() == 1
     else:
-        fits = out_scale is None or out_scale in OUT_RECIPES
+        fits = out_scale is None or (isinstance(out_scale, str) and out_scale in OUT_RECIPES)
     if not fits:
         raise ValueError(
             f"fastgemm.{function}: out_scale must be one float32 number in a tensor, 'row' or '1x128'"

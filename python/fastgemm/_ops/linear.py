@@ -184,13 +184,11 @@ def _in_codes(
         raise RuntimeError(
             "fastgemm.linear: a result of 8 bits has no gradient; call it under torch.no_grad()"
         )
-    if activation != SWIGLU:
-        return as_codes(
-            linear(*inputs, activation=activation, residual=residual, **options), out_dtype, out_scale
-        )
-    inner = linear(*inputs, **options)
+    terms: dict[str, Any] = {"activation": activation, "residual": residual}
+    of_codes = terms if activation == SWIGLU else {}  # the pass that makes codes computes them
+    inner = linear(*inputs, **({} if of_codes else terms), **options)
     try:
-        return as_codes(inner, out_dtype, out_scale, activation, residual)
+        return as_codes(inner, out_dtype, out_scale, **of_codes)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "linear")
         raise

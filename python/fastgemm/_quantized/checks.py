@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
@@ -16,6 +19,18 @@ def check_dtype(dtype: torch.dtype) -> None:
         raise TypeError(f"fastgemm: a QuantizedWeight is bfloat16, float16 or float32, not {dtype}")
 
 
+def check_format(format: object) -> None:
+    """Raises ValueError unless it is the name of a format."""
+    if not isinstance(format, str) or format not in FORMATS:
+        raise ValueError(f"fastgemm: unknown format {format!r}; accepted: {', '.join(FORMATS)}")
+
+
+def check_int(name: str, value: object) -> None:
+    """Raises TypeError unless an argument is an integer, also one of torch.compile or numpy."""
+    if not isinstance(value, (Integral, torch.SymInt)):
+        raise TypeError(f"fastgemm: {name} must be an int, got {type(value).__name__}")
+
+
 def packing_of(parts: Parts, format: str, block_size: tuple[int, int], columns: int | None) -> Packing:
     """The packing of the tensors that a constructor was given."""
     codes, scales, zeros = parts
@@ -28,15 +43,20 @@ def packing_of(parts: Parts, format: str, block_size: tuple[int, int], columns: 
                 f"{tuple(x.shape)} on {x.device}"
             )
     assert scales is not None
-    if format not in FORMATS:
-        raise ValueError(f"fastgemm: unknown format {format!r}; accepted: {', '.join(FORMATS)}")
+    check_format(format)
     kind = FORMATS[format].code
     if codes.dtype != CODES[kind].dtype:
         raise TypeError(f"fastgemm: codes of {format!r} must be {CODES[kind].dtype}, got {codes.dtype}")
     if scales.dtype not in SCALE_NAMES:
         accepted = ", ".join(str(dtype) for dtype in SCALE_NAMES)
         raise TypeError(f"fastgemm: scales must have one of the types {accepted}; got {scales.dtype}")
-    if len(block_size) != 2 or min(block_size) < 1:
+    if not isinstance(block_size, Sequence) or len(block_size) != 2:
+        raise ValueError(f"fastgemm: block_size must be two positive sizes, got {block_size}")
+    for size in block_size:
+        check_int("block_size", size)
+    if columns is not None:
+        check_int("columns", columns)
+    if min(block_size) < 1:
         raise ValueError(f"fastgemm: block_size must be two positive sizes, got {block_size}")
     zero: ZeroKind = "none"
     if zeros is not None:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .. import _errors
 from .activations import Activations, check_recipe, check_weight
-from .checks import LOGICAL
+from .checks import LOGICAL, check_format, check_int
 from .formats import (
     CODES,
     FORMATS,
@@ -91,27 +92,35 @@ def quantize_weight(
         >>> q.shape, q.nbytes / w.nbytes < 0.26
         (torch.Size([256, 512]), True)
     """
-    check_recipe(activations, format)
-    if activations == "1x128" and granularity is None and group_size is None:
-        granularity = "128x128"
-    plan = _plan(w, format, granularity, group_size, zero_points)
-    check_weight(activations, format, plan.packing, None)
-    with torch.no_grad():
-        w = w.detach()
-        by = _global_scale(w) if format == "nvfp4" else None
-        codes, scales, zeros = _quantized(w, plan, by)
-        assert scales is not None
-        return QuantizedWeight(
-            codes,
-            scales,
-            zeros,
-            format=format,
-            block_size=(plan.packing.group_n, plan.packing.group_k),
-            columns=w.shape[1],
-            global_scale=by,
-            dtype=w.dtype,
-            activations=activations,
-        )
+    try:
+        check_recipe(activations, format)
+        if activations == "1x128" and granularity is None and group_size is None:
+            granularity = "128x128"
+        plan = _plan(w, format, granularity, group_size, zero_points)
+        check_weight(activations, format, plan.packing, None)
+        return _made(w, plan, activations)
+    except (RuntimeError, TypeError, ValueError) as error:
+        _errors.diagnose(error, "quantize_weight", w=w)
+        raise
+
+
+@torch.no_grad()
+def _made(w: Tensor, plan: _Plan, activations: Activations | None) -> QuantizedWeight:
+    w = w.detach()
+    by = _global_scale(w) if plan.format == "nvfp4" else None
+    codes, scales, zeros = _quantized(w, plan, by)
+    assert scales is not None
+    return QuantizedWeight(
+        codes,
+        scales,
+        zeros,
+        format=plan.format,
+        block_size=(plan.packing.group_n, plan.packing.group_k),
+        columns=w.shape[1],
+        global_scale=by,
+        dtype=w.dtype,
+        activations=activations,
+    )
 
 
 def _plan(
@@ -119,36 +128,26 @@ def _plan(
 ) -> _Plan:
     """The plan that the arguments of :func:`quantize_weight` ask for."""
     if not isinstance(w, Tensor):
-        raise TypeError(f"fastgemm.quantize_weight: w must be a torch.Tensor, got {type(w).__name__}")
+        raise _errors.not_a_tensor(w=w)
     if w.dtype not in LOGICAL:
-        raise TypeError(f"fastgemm.quantize_weight: w must be bfloat16, float16 or float32, got {w.dtype}")
+        raise TypeError(f"fastgemm: w must be bfloat16, float16 or float32, got {w.dtype}")
     if isinstance(w, QuantizedWeight) or w.dim() != 2:
-        raise ValueError(
-            f"fastgemm.quantize_weight: w must be an ordinary (N, K), got shape {tuple(w.shape)}"
-        )
-    if format not in FORMATS:
-        raise ValueError(
-            f"fastgemm.quantize_weight: unknown format {format!r}; accepted: {', '.join(FORMATS)}"
-        )
+        raise ValueError(f"fastgemm: w must be an ordinary (N, K), got shape {tuple(w.shape)}")
+    check_format(format)
     made = FORMATS[format]
-    granularity = made.granularity if granularity is None and group_size is None else granularity or "group"
+    if group_size is not None:
+        check_int("group_size", group_size)
+    if granularity is None:
+        granularity = made.granularity if group_size is None else "group"
     if granularity not in GRANULARITIES:
         accepted = ", ".join(GRANULARITIES)
-        raise ValueError(
-            f"fastgemm.quantize_weight: unknown granularity {granularity!r}; accepted: {accepted}"
-        )
+        raise ValueError(f"fastgemm: unknown granularity {granularity!r}; accepted: {accepted}")
     if made.code == "e2m1" and (granularity != "group" or group_size not in (None, made.group_size)):
-        raise ValueError(
-            f"fastgemm.quantize_weight: {format} has groups of {made.group_size}, and no other scales"
-        )
+        raise ValueError(f"fastgemm: {format} has groups of {made.group_size}, and no other scales")
     if group_size is not None and (granularity != "group" or group_size < 1):
-        raise ValueError(
-            f"fastgemm.quantize_weight: group_size={group_size} is not for granularity {granularity!r}"
-        )
+        raise ValueError(f"fastgemm: group_size={group_size} is not for granularity {granularity!r}")
     if zero_points and not made.zero_points:
-        raise ValueError(
-            f"fastgemm.quantize_weight: {format} has no zero points; int4 and int8 may have them"
-        )
+        raise ValueError(f"fastgemm: {format} has no zero points; int4 and int8 may have them")
     n, k = w.shape
     rows, columns = max(n, 1), max(k, 1)
     block = {"tensor": (rows, columns), "channel": (1, columns), "128x128": (128, 128)}.get(
