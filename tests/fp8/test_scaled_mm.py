@@ -379,6 +379,17 @@ def test_errors(change, error, text):
     assert str(raised.value).startswith("fastgemm.scaled_mm")
 
 
+@every_device
+def test_no_precision_changes_bits(device):
+    """No kernel uses the sums that "fast" allows."""
+    a, b = (random_codes(*size).to(device) for size in ((40, 400), (400, 48)))
+    scales = torch.full((40, 1), 0.5, device=device), torch.full((1, 48), 2.0, device=device)
+    usual, promoted, fast = (
+        fastgemm.scaled_mm(a, b, *scales, precision=p) for p in (None, "promoted", "fast")
+    )
+    assert torch.equal(usual, promoted) and torch.equal(usual, fast)
+
+
 def test_torchs_scaling_types():
     torch_types = getattr(torch.nn.functional, "ScalingType", None)
     if torch_types is None:
