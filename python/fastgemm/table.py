@@ -165,7 +165,8 @@ INVARIANT = {"invariant": 6, "naive": 1}
 def invariant_choice(level: int | None, kernel: str | None, precision: str | None, by: str) -> str:
     """The kernel by which ``invariant=True`` computes a product of this level, kernel and precision (maybe None).
 
-    Raises ValueError if the requested one cannot do this; the message says which can.
+    Raises TypeError if ``kernel`` is no name, and ValueError if the requested one cannot do this; the message says
+    which can.
     """
     check_precision(precision, by=by)
     if precision not in (None, "ieee", "bf16x6", "tf32"):
@@ -173,6 +174,8 @@ def invariant_choice(level: int | None, kernel: str | None, precision: str | Non
             f"{by}: precision={precision!r} is not for invariant=True; accepted: 'ieee', 'bf16x6', 'tf32' and None"
         )
     if kernel is not None:
+        if not isinstance(kernel, str):
+            raise TypeError(f"{by}: kernel must be a str or None, got {type(kernel).__name__}")
         if kernel in INVARIANT:
             return kernel
         raise ValueError(

@@ -323,6 +323,11 @@ def test_compile_and_export():
         (a, scale_a), (b, scale_b) = operand(6, 140, recipe), operand(9, 140, recipe)
         operands = a, b.mT, scale_a, scale_b.mT
         assert torch.equal(dynamic(*operands, level=5), fastgemm.scaled_mm(*operands, level=5))
+    rounds = torch.compile(fastgemm.quantize_fp8, fullgraph=True, dynamic=True)
+    for recipe in NAMES:  # of a batch
+        x = torch.randn(2, 5, 140)
+        for got, wanted in zip(rounds(x, recipe), fastgemm.quantize_fp8(x, recipe), strict=True):
+            assert got.shape == wanted.shape and torch.equal(got.float(), wanted.float())
     assert torch.equal(torch.export.export(Layer(), given).module()(*given), expected)
     meta = Layer()(*(x.to("meta") for x in given))
     assert meta.shape == expected.shape and meta.dtype == expected.dtype
@@ -355,6 +360,7 @@ WRONG = [
     ({"kernel": "nothing"}, ValueError, "nothing"),
     ({"level": 9}, ValueError, "level"),
     ({"invariant": True, "level": 3}, ValueError, "invariant=True"),
+    ({"invariant": True, "kernel": ["naive"]}, TypeError, "kernel must be a str or None, got list"),
     ({"out": torch.empty(4, 5, dtype=BF16)}, ValueError, "out has shape"),
     ({"out": torch.empty(4, 6)}, ValueError, "out has dtype"),
     ({"scale_a": torch.ones(1, requires_grad=True)}, RuntimeError, "has no gradient"),

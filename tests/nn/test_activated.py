@@ -98,6 +98,12 @@ def test_types_without_activations_are_left_to_torch(dtype):
         assert torch.equal(layer(x), torch.relu(nn.functional.linear(x, weight)))
 
 
+@pytest.mark.parametrize("wrong", ["tanh", ["relu"], 1], ids=str)
+def test_unknown_activations(wrong):
+    with pytest.raises(ValueError, match=r"^fastgemm\.nn\.Linear: unknown activation .*; accepted: 'relu'"):
+        fastgemm.nn.Linear(4, 5, activation=wrong)
+
+
 def test_under_autocast_a_precision_of_float32_gives_way():
     made = fastgemm.nn.Linear(6, 4, activation="relu", precision="ieee")
     fused = fuse(nn.Sequential(nn.Linear(6, 4), nn.ReLU()), precision="ieee")

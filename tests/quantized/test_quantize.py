@@ -194,6 +194,13 @@ def test_wrong_weights():
             fastgemm.quantize_weight(w, "int4")
 
 
+def test_compiled_scales_of_blocks_of_rows():
+    w = torch.randn(130, 300)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda w: fastgemm.quantize_weight(w, "int8", granularity="128x128").dequantize())
+    torch.testing.assert_close(compiled(w), w, rtol=0, atol=0.03)
+
+
 def test_zero_points_of_numbers_whose_difference_overflows():
     w = torch.tensor([[3e38, -3e38, 0.0, 1.0]])
     q = fastgemm.quantize_weight(w, "int8", zero_points=True)

@@ -31,7 +31,7 @@ class Blocks(NamedTuple):
 
 
 def _count(size: int, block: int) -> int:
-    return -(-size // block) if block else 1
+    return (size + block - 1) // block if block else 1
 
 
 RECIPES: dict[str, Blocks] = {

@@ -86,7 +86,7 @@ class Linear(torch.nn.Linear):
     ) -> None:
         super().__init__(in_features, out_features, bias, device, dtype)
         choose(self, level, kernel, precision)
-        if activation is not None and activation not in ACTIVATIONS:
+        if activation is not None and not (isinstance(activation, str) and activation in ACTIVATIONS):
             accepted = ", ".join(map(repr, ACTIVATIONS))
             raise ValueError(
                 f"fastgemm.nn.Linear: unknown activation {activation!r}; accepted: {accepted} or None"

@@ -205,7 +205,7 @@ def _extremes_of_blocks(w: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
     for begin, end in row_chunks(packing.n, packing.k):
         small, large = _extremes(w[begin:end], packing.group_k, plan)
         rows = torch.arange(begin, end, device=w.device).div_(size, rounding_mode="floor")
-        index = rows[:, None].expand_as(small)
+        index = rows[:, None].expand_as(small).contiguous()  # inductor misreads an expanded one
         low.scatter_reduce_(0, index, small, "amin")
         high.scatter_reduce_(0, index, large, "amax")
     return low, high
