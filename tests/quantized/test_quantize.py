@@ -197,7 +197,9 @@ def test_wrong_weights():
 def test_compiled_scales_of_blocks_of_rows():
     w = torch.randn(130, 300)
     torch._dynamo.reset()
-    compiled = torch.compile(lambda w: fastgemm.quantize_weight(w, "int8", granularity="128x128").dequantize())
+    compiled = torch.compile(
+        lambda w: fastgemm.quantize_weight(w, "int8", granularity="128x128").dequantize()
+    )
     torch.testing.assert_close(compiled(w), w, rtol=0, atol=0.03)
 
 

@@ -184,11 +184,13 @@ def _in_codes(
         raise RuntimeError(
             "fastgemm.linear: a result of 8 bits has no gradient; call it under torch.no_grad()"
         )
-    terms: dict[str, Any] = {"activation": activation, "residual": residual}
-    of_codes = terms if activation == SWIGLU else {}  # the pass that makes codes computes them
-    inner = linear(*inputs, **({} if of_codes else terms), **options)
+    of_pass: tuple[Any, ...] = ()
+    if activation == SWIGLU:
+        inner, of_pass = linear(*inputs, **options), (activation, residual)
+    else:
+        inner = linear(*inputs, activation=activation, residual=residual, **options)
     try:
-        return as_codes(inner, out_dtype, out_scale, **of_codes)
+        return as_codes(inner, out_dtype, out_scale, *of_pass)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "linear")
         raise
