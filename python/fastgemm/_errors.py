@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from . import _introspect
 
@@ -83,6 +84,23 @@ def refuse_tensor_scales(**scales: object) -> None:
             )
 
 
+def has_tangent(*operands: object) -> bool:
+    """Whether forward-mode AD asks for the tangent of a result."""
+    return forward_ad._current_level >= 0 and any(
+        isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in operands
+    )
+
+
+def wants_gradient(*operands: object) -> bool:
+    """Whether reverse-mode AD asks for the gradient of a result."""
+    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in operands)
+
+
+def wants_derivative(*operands: object) -> bool:
+    """Whether a result needs a gradient, or a tangent, which torch.compile does not ask for."""
+    return wants_gradient(*operands) or (not is_compiling() and has_tangent(*operands))
+
+
 def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
     if not torch.is_grad_enabled():
         return
@@ -97,9 +115,7 @@ def refuse_transform_into_out(*tensors: Tensor | None) -> None:
     """Forward-mode AD and torch.func do not see writes into out: the tangents would be zero."""
     if peek_interpreter_stack() is not None:
         raise RuntimeError("fastgemm: out= does not work inside torch.func transforms (vmap, grad, jvp)")
-    if forward_ad._current_level >= 0 and any(
-        isinstance(t, Tensor) and forward_ad.unpack_dual(t).tangent is not None for t in tensors
-    ):
+    if has_tangent(*tensors):
         raise RuntimeError("fastgemm: out= does not support forward-mode automatic differentiation")
 
 

@@ -156,8 +156,13 @@ def test_linear_of_packed_weights_and_autocast(device):
     with torch.autocast(device, BF16):
         codes, scales = fastgemm.linear(x, w, activation="swiglu", out_dtype=E4M3, out_scale="row")
         inner = fastgemm.linear(x, w)
+        r = torch.randn(5, 16, device=device)  # takes the type of the result, as for other activations
+        y = fastgemm.linear(x, w, activation="swiglu", residual=r)
+        assert torch.equal(y, fastgemm.linear(x, w, activation="swiglu", residual=r.to(BF16)))
+        added = fastgemm.linear(x, w, activation="swiglu", residual=r, out_dtype=E4M3, out_scale="row")
     assert inner.dtype == BF16
     assert_codes(codes, scales, exact(inner, "swiglu", None), "row")
+    assert_codes(*added, exact(inner, "swiglu", r.to(BF16)), "row")
 
 
 @every_device
@@ -191,6 +196,12 @@ def test_compile_and_opcheck():
     terms = {"activation": "swiglu", "residual": torch.randn(6, 70)}
     sizes = {"block_rows": 1, "block_cols": 32}
     opcheck(torch.ops.fastgemm.quantize_fp8.default, (torch.randn(6, 140),), sizes | terms, test_utils=others)
+
+
+def test_forward_mode_is_refused():
+    x, w = torch.randn(4, 20), torch.randn(12, 20)
+    with pytest.raises(RuntimeError, match="a result of 8 bits has no gradient"):
+        torch.func.jvp(lambda x: fastgemm.linear(x, w, out_dtype=E4M3, out_scale="row")[1], (x,), (x,))
 
 
 WRONG = [

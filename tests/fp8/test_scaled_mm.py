@@ -385,6 +385,14 @@ def test_errors(change, error, text):
     assert str(raised.value).startswith("fastgemm.scaled_mm")
 
 
+@pytest.mark.parametrize("name", ["scale_a", "bias"])
+def test_forward_mode_is_refused(name):
+    (a, scale_a), (b, scale_b) = operand(4, 140, "row"), operand(6, 140, "row")
+    given = {"scale_a": scale_a, "scale_b": scale_b.mT, "bias": torch.randn(6), "out_dtype": torch.float32}
+    with pytest.raises(RuntimeError, match="fastgemm.scaled_mm has no gradient"):
+        torch.func.jvp(lambda x: fastgemm.scaled_mm(a, b.mT, **(given | {name: x})), *[(given[name],)] * 2)
+
+
 @every_device
 def test_no_precision_changes_bits(device):
     """No kernel uses the sums that "fast" allows."""

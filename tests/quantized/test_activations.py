@@ -203,6 +203,8 @@ def test_a_gradient_is_refused():
             model(given)
         model[0].bias.requires_grad_(False)
     assert not model(x).requires_grad
+    with pytest.raises(RuntimeError, match="rounds its inputs, and has no gradient; call it under"):
+        torch.func.jvp(model, (x,), (x,))
 
 
 WRONG = [

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.overrides import has_torch_function_variadic
 
@@ -176,7 +177,7 @@ def _usual_blocks(
     """The blocks of an eager product of two matrices, if each scale has the shape of its grid. None for any other
     call: it is checked step by step, which takes 8 us."""
     given = (a, b, scale_a, scale_b) if bias is None else (a, b, scale_a, scale_b, bias)
-    if is_compiling() or not isinstance(out_dtype, torch.dtype):
+    if is_compiling() or not isinstance(out_dtype, torch.dtype) or forward_ad._current_level >= 0:
         return None
     for x in given:
         if type(x) not in PLAIN or (x.requires_grad and torch.is_grad_enabled()):
@@ -234,7 +235,7 @@ def check_codes(function: str, **tensors: Any) -> None:
 
 
 def refuse_gradient(function: str, *tensors: Tensor | None) -> None:
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+    if _errors.wants_derivative(*tensors):
         raise RuntimeError(
             f"fastgemm.{function} has no gradient, as torch's op; call it under torch.no_grad(), or in an "
             "autograd.Function of your own"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import _errors
 from .dispatch import ops
-from .gated import SWIGLU
+from .gated import SWIGLU, as_result
 
 CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
 OUT_RECIPES = {"row": 0, "1x128": 128}
@@ -60,7 +60,7 @@ def as_codes(
         shape = *lead, x.shape[-1] // 2 if activation == SWIGLU else x.shape[-1]
         if residual.shape != shape:
             raise ValueError(f"fastgemm: residual has shape {tuple(residual.shape)}, expected {tuple(shape)}")
-        options["residual"] = residual.reshape(rows, shape[-1])
+        options["residual"] = as_result(residual, x).reshape(rows, shape[-1])
     one = isinstance(scale, Tensor)
     codes, scales = ops.quantize_fp8(
         x.reshape(rows, x.shape[-1]),

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.overrides import BaseTorchFunctionMode, handle_torch_function
 from torch.utils._device import DeviceContext
@@ -172,9 +171,7 @@ def needs_function(*operands: Tensor | None) -> bool:
                 return True
     if peek_interpreter_stack() is not None:
         return True
-    return forward_ad._current_level >= 0 and any(
-        x is not None and forward_ad.unpack_dual(x).tangent is not None for x in operands
-    )
+    return _errors.has_tangent(*operands)
 
 
 def functionalizes() -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .. import _errors
+from . import autocast
 
 SWIGLU = "swiglu"
 
@@ -37,8 +38,15 @@ def with_residual(result: Tensor, residual: Tensor) -> Tensor:
     """``result + residual``, with the op's checks of the residual."""
     if not isinstance(residual, Tensor):
         raise _errors.not_a_tensor(residual=residual)
+    residual = as_result(residual, result)
     check_residual(residual, result)
     return result + residual
+
+
+def as_result(residual: Tensor, result: Tensor) -> Tensor:
+    """The residual in the type that autocast gives it, that of the result."""
+    cast = autocast.operands(result, result, residual, options={"out_dtype": result.dtype})[2]
+    return residual if cast is None else cast
 
 
 def check_residual(residual: Tensor, result: Tensor) -> None:

@@ -180,7 +180,7 @@ def _in_codes(
     options: dict[str, Any],
 ) -> Any:
     check_out_scale("linear", out_dtype, out_scale)
-    if _wants_gradient(*inputs, residual, out_scale):
+    if _errors.wants_derivative(*inputs, residual, out_scale):
         raise RuntimeError(
             "fastgemm.linear: a result of 8 bits has no gradient; call it under torch.no_grad()"
         )
@@ -370,7 +370,7 @@ def differentiable(
     x, weight, bias, residual = operands(x, weight, bias, residual, options=options)
     activation = options.get("activation")
     told_by_result = activation is None or (activation == "relu" and residual is None)
-    if told_by_result or not _wants_gradient(x, weight, bias):
+    if told_by_result or not _errors.wants_gradient(x, weight, bias):
         return LinearFunction.apply(x, weight, bias, residual, options)
     if activation not in ACTIVATIONS or x.is_complex():
         return LinearFunction.apply(x, weight, bias, residual, options)  # which says what is wrong
@@ -386,10 +386,6 @@ def _finished_by_torch(inner: Tensor, activation: str, residual: Tensor | None) 
 
 
 LAYER = Op("linear", ("_fused_linear",), ops._fused_linear.default._op, differentiable)
-
-
-def _wants_gradient(*operands: object) -> bool:
-    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in operands)
 
 
 def register() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .. import _errors
 from .._fp8.recipes import RECIPES, Blocks
 from .._ops.dispatch import choice_of, ops
 from .._typing import Activation
@@ -68,7 +69,7 @@ def linear(
     """``activation(round(x) @ q.T + bias) + residual`` of a matrix x."""
     recipe, (level, kernel, out_dtype, invariant) = q._activations, choice
     assert recipe is not None
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, bias, residual)):
+    if _errors.wants_derivative(x, bias, residual):
         raise RuntimeError(
             f"fastgemm: a weight with activations={recipe!r} rounds its inputs, and has no gradient; call it "
             "under torch.no_grad() or torch.inference_mode()"

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import _errors
 from .._ops import autocast
 from .._ops.dispatch import Op, needs_function, ops
 from .._ops.gemm import gemm
@@ -17,7 +18,6 @@ from .._ops.linear import (
     ACTIVATIONS,
     _finished_by_torch,
     _through_activation,
-    _wants_gradient,
     _without_activation,
 )
 from . import layout
@@ -165,7 +165,7 @@ def differentiable(
     it, the product is stored, and torch's functions follow.
     """
     weight = codes, scales, zeros, by
-    if _wants_gradient(*weight):
+    if _errors.wants_gradient(*weight):
         raise RuntimeError("fastgemm: no gradient reaches a QuantizedWeight, but its tensors require one")
     # The casts are made here, so that autograd sees them.
     x, *_, bias, residual = operands(x, *weight, bias, residual, options=options)
