@@ -271,6 +271,24 @@ def constructed():
     yield of_compressed_tensors("int", 4), {**words, **scales}
 
 
+def test_arguments_that_are_no_tensors():
+    for convert, tensors in constructed():
+        for name in tensors if convert is not of_bitsandbytes else ():
+            with pytest.raises(TypeError, match=f"^fastgemm: {name} must be a torch.Tensor, got float"):
+                convert(**tensors | {name: 0.5})
+
+
+def test_sizes_of_nothing():
+    n, words = 8, torch.zeros(1, 1, dtype=torch.int32)
+    for k, groups in ((1, 0), (0, 1)):
+        tensors = torch.zeros(k, n, dtype=torch.int32), words.expand(groups, 1), torch.ones(groups, n)
+        with pytest.raises(ValueError, match=f"{groups} groups of . are not those of K = {8 * k}"):
+            QuantizedWeight.from_gptq(*tensors)
+    for wrong, error in (((0, 1), ValueError), (128, ValueError), (("1", 1), TypeError)):
+        with pytest.raises(error, match="block_size must be"):
+            QuantizedWeight.from_fp8(*layouts.fp8(n, 16)[0].values(), block_size=wrong)
+
+
 def test_a_weight_keeps_no_memory_of_a_checkpoint():
     """A layer may be a part of a tensor, such as one of all experts, and the tensor may change afterwards."""
     for convert, tensors in constructed():

@@ -31,6 +31,16 @@ def check_int(name: str, value: object) -> None:
         raise TypeError(f"fastgemm: {name} must be an int, got {type(value).__name__}")
 
 
+def check_block_size(block_size: object) -> None:
+    """Raises TypeError or ValueError unless it is the rows and columns of a block."""
+    if not isinstance(block_size, Sequence) or len(block_size) != 2:
+        raise ValueError(f"fastgemm: block_size must be two positive sizes, got {block_size}")
+    for size in block_size:
+        check_int("block_size", size)
+    if min(block_size) < 1:
+        raise ValueError(f"fastgemm: block_size must be two positive sizes, got {block_size}")
+
+
 def packing_of(parts: Parts, format: str, block_size: tuple[int, int], columns: int | None) -> Packing:
     """The packing of the tensors that a constructor was given."""
     codes, scales, zeros = parts
@@ -50,14 +60,9 @@ def packing_of(parts: Parts, format: str, block_size: tuple[int, int], columns: 
     if scales.dtype not in SCALE_NAMES:
         accepted = ", ".join(str(dtype) for dtype in SCALE_NAMES)
         raise TypeError(f"fastgemm: scales must have one of the types {accepted}; got {scales.dtype}")
-    if not isinstance(block_size, Sequence) or len(block_size) != 2:
-        raise ValueError(f"fastgemm: block_size must be two positive sizes, got {block_size}")
-    for size in block_size:
-        check_int("block_size", size)
+    check_block_size(block_size)
     if columns is not None:
         check_int("columns", columns)
-    if min(block_size) < 1:
-        raise ValueError(f"fastgemm: block_size must be two positive sizes, got {block_size}")
     zero: ZeroKind = "none"
     if zeros is not None:
         added = zeros.dtype == scales.dtype and scales.itemsize > 1

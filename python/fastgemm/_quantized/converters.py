@@ -22,7 +22,7 @@ class Converters:
     copied, so that the weight does not need the tensors that were given.
 
     None of them needs the library. If a library also rounds inputs (``act_quant_kwargs``, ``input_scale``), this
-    is not part of a weight.
+    is not part of a weight. An argument that is no tensor raises TypeError.
     """
 
     @classmethod

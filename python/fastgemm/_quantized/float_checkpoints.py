@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .plain import Plain, expect
+from .checks import check_block_size
+from .plain import Plain, expect, expect_tensors
 
 E8M0 = torch.float8_e8m0fnu
 E4M3 = torch.float8_e4m3fn
@@ -34,6 +35,9 @@ def blocks_of(
 
 
 def of_fp8(weight: Tensor, scales: Tensor, block: tuple[int, int] | None, dtype: torch.dtype) -> Plain:
+    expect_tensors(weight=weight, weight_scale_inv=scales)
+    if block is not None:
+        check_block_size(block)
     expect(weight.dtype == E4M3, f"fastgemm: fp8 weights are torch.float8_e4m3fn, got {weight.dtype}")
     expect(weight.dim() == 2, f"fastgemm: the weight is {tuple(weight.shape)}, expected (N, K)")
     kinds = (torch.float32, torch.bfloat16, torch.float16, E8M0)
@@ -47,6 +51,7 @@ def of_fp8(weight: Tensor, scales: Tensor, block: tuple[int, int] | None, dtype:
 
 
 def of_mxfp4(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Plain:
+    expect_tensors(blocks=blocks, scales=scales)
     expect(
         blocks.dtype == torch.uint8 and blocks.dim() == 3 and blocks.shape[-1] == 16,
         f"fastgemm: blocks of mxfp4 are (N, K / 32, 16) uint8, got {tuple(blocks.shape)} {blocks.dtype}; "
@@ -63,6 +68,7 @@ def of_mxfp4(blocks: Tensor, scales: Tensor, dtype: torch.dtype) -> Plain:
 
 
 def of_nvfp4(weight: Tensor, scales: Tensor, global_scale: Tensor, dtype: torch.dtype) -> Plain:
+    expect_tensors(weight=weight, weight_scale=scales, weight_scale_2=global_scale)
     expect(
         weight.dtype == torch.uint8 and weight.dim() == 2 and weight.shape[1] % 8 == 0,
         "fastgemm: codes of nvfp4 are (N, K / 2) uint8 with K a multiple of 16, "

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .float_checkpoints import E4M3, E8M0, of_nvfp4
-from .plain import Plain, bytes_of, expect, halves, signed, small, sort_by_group
+from .plain import Plain, bytes_of, expect, expect_tensors, halves, signed, small, sort_by_group
 
 WEIGHT_NAMES = (
     "weight",
@@ -41,6 +41,7 @@ def arguments(weights: Any) -> dict[str, Any]:
 def of_compressed_tensors(tensors: Mapping[str, Tensor], weights: Any, dtype: torch.dtype | None) -> Plain:
     unknown = [name for name in tensors if name not in WEIGHT_NAMES + IGNORED_NAMES]
     expect(not unknown, f"fastgemm: unknown tensors of compressed-tensors: {', '.join(unknown)}")
+    expect_tensors(**tensors)
     expect("weight_scale" in tensors, f"fastgemm: there is no weight_scale among {', '.join(tensors)}")
     of = arguments(weights)
     kind = of["type"], of["num_bits"], "weight_packed" in tensors

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .plain import Plain, bytes_of, expect, halves, pack, signed, small, sort_by_group
+from .plain import Plain, bytes_of, expect, expect_tensors, halves, pack, signed, small, sort_by_group
 
 # The place of each column in a word of eight codes. AWQ's kernels unpack the even places before the odd ones.
 PLACE_OF_COLUMN = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -29,7 +29,8 @@ def _check_scales(scales: Tensor) -> tuple[int, int]:
 
 
 def _group_size(k: int, groups: int, group_size: int | None) -> int:
-    size = group_size if group_size is not None and group_size > 0 else k if groups == 1 else -(-k // groups)
+    size = group_size if group_size is not None and group_size > 0 else -(-k // max(groups, 1))
+    size = max(size, 1)
     expect(-(-k // size) == groups, f"fastgemm: {groups} groups of {size} are not those of K = {k}")
     return size
 
@@ -43,6 +44,9 @@ def of_gptq(
     group_size: int | None,
     version: int,
 ) -> Plain:
+    expect_tensors(
+        qweight=qweight, qzeros=qzeros, scales=scales, **({} if g_idx is None else {"g_idx": g_idx})
+    )
     expect(bits in (4, 8), f"fastgemm: GPTQ weights of {bits} bits are not taken, only of 4 and 8")
     expect(version in (1, 2), f"fastgemm: unknown version {version!r} of GPTQ's zero points; accepted: 1, 2")
     groups, n = _check_scales(scales)
@@ -76,6 +80,7 @@ def _awq_columns(words: Tensor) -> Tensor:
 
 
 def of_awq(qweight: Tensor, qzeros: Tensor, scales: Tensor, bits: int, group_size: int | None) -> Plain:
+    expect_tensors(qweight=qweight, qzeros=qzeros, scales=scales)
     expect(bits == 4, f"fastgemm: AWQ weights of {bits} bits are not taken, only of 4")
     groups, n = _check_scales(scales)
     expect(n % 8 == 0, f"fastgemm: AWQ packs 8 rows of the weight into a word, N = {n} is no multiple of 8")

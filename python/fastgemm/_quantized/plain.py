@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .. import _errors
+
 
 class Plain(NamedTuple):
     """A weight of ``(n, k)`` in the plain order of csrc/core/packed_weight.h.
@@ -37,6 +39,13 @@ class Plain(NamedTuple):
 def own(x: Tensor) -> Tensor:
     """A copy: a weight that kept a view of a checkpoint's tensor would keep all of it, and change with it."""
     return x.detach().clone(memory_format=torch.contiguous_format)
+
+
+def expect_tensors(**arguments: object) -> None:
+    """Raises TypeError if one is no tensor."""
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise _errors.not_a_tensor(**{name: value})
 
 
 def expect(condition: bool, message: str) -> None:
