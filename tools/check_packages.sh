@@ -19,7 +19,7 @@ mkdir "$work/source" && tar -xf "$work"/fastgemm-*.tar.gz -C "$work/source" --st
 
 step "wheel, with pip's defaults"
 export FASTGEMM_CUDA=0
-if [[ -n ${CCACHE_BASEDIR:-} ]]; then export CCACHE_BASEDIR=$work/source/csrc; fi  # paths there as in the clone
+if [[ -n ${CCACHE_BASEDIR:-} ]]; then export CCACHE_BASEDIR=$work/source/csrc:$work/source/build; fi  # as in the clone
 "$python" -m pip wheel --verbose --no-deps --wheel-dir "$work" "$work/source" >"$work/pip.log" 2>&1 ||
   { cat "$work/pip.log"; exit 1; }
 if grep -E '(Downloading|Collecting) torch\b' "$work/pip.log"; then

@@ -14,6 +14,16 @@ foreach(name torch_cpu torch_python c10)
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stubs)
 endforeach()
 
+# Most of the compile time is for torch's headers, so the files are compiled as two. A unity build of CMake would
+# include them by absolute paths, and ccache would find none of its results for another folder.
+set(first at_once eager flags gradients grouped interrupt layer modes)
+set(second module overrides route scaled scaled_groups scales scope)
+foreach(half first second)
+  list(TRANSFORM ${half} REPLACE "(.+)" "#include \"torch/override/\\1.cpp\"  // NOLINT(bugprone-suspicious-include)")
+  list(JOIN ${half} "\n" text)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/override/${half}.cpp CONTENT "${text}\n" @ONLY)
+endforeach()
+
 function(fastgemm_add_override torch_dir)
   file(STRINGS ${torch_dir}/version.py line REGEX "^__version__")
   string(REGEX REPLACE ".*'([0-9]+)\\.([0-9]+).*" "\\1_\\2" version "${line}")
@@ -21,10 +31,7 @@ function(fastgemm_add_override torch_dir)
   if(TARGET ${name})
     return()
   endif()
-  set(sources at_once.cpp eager.cpp flags.cpp gradients.cpp grouped.cpp interrupt.cpp layer.cpp modes.cpp module.cpp overrides.cpp
-              route.cpp scaled.cpp scaled_groups.cpp scales.cpp scope.cpp)
-  list(TRANSFORM sources PREPEND csrc/torch/override/)
-  add_library(${name} SHARED ${sources})
+  add_library(${name} SHARED ${CMAKE_BINARY_DIR}/override/first.cpp ${CMAKE_BINARY_DIR}/override/second.cpp)
   string(REPLACE "_" "." version ${version})
   target_compile_definitions(${name} PRIVATE FASTGEMM_TORCH_VERSION="${version}")
   target_include_directories(${name} SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
@@ -35,8 +42,6 @@ function(fastgemm_add_override torch_dir)
   target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections)
   target_link_libraries(${name} PRIVATE fastgemm -Wl,--gc-sections -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_torch_python
                         fastgemm_stub_c10 Python::Module)
-  # Most of the compile time is for torch's headers, so eight files are compiled together.
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   set_target_properties(${name} PROPERTIES SKIP_BUILD_RPATH OFF BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
   install(TARGETS ${name} LIBRARY DESTINATION .)
 endfunction()
