@@ -3,7 +3,7 @@
     python tools/check_sass.py           check, and rewrite the table in docs/cuda_kernels.md and the registers
                                          and shared memory that `fastgemm explain` works with
     python tools/check_sass.py --check   check; write nothing, fail if either would change for the
-                                         architectures that were built
+                                         architectures and types that were built
     python tools/check_sass.py --kernel tiled   only that kernel's file, after KERNEL=tiled tools/compile_cuda.sh
 
 A kernel fails if it uses local memory (spilled registers, arrays indexed at run time) on any architecture, or
@@ -72,6 +72,8 @@ PROMISES = {
     r"add_vectors_kernel<[^,]+, (2|4|8|16),": {LOAD, STORE},
 }
 
+# The types of csrc/cuda/device/dispatch.cuh (kIsTwin) whose kernels .ci/run leaves out, and their twins.
+TWINS = ((r"\bHalf\b", "BFloat16"), (r"\bMixedBytes<\w+, \w+>|\buint8\b", "int8"))
 
 # Kernels that spill on this architecture only, and their bytes of stack. sm_120 has no fp64 tensor cores
 # (dmma is never predicted to be fast there). The other kernels multiply bytes, with both operands contiguous
@@ -322,25 +324,49 @@ def with_resources_of(new: str, old: str) -> str:
     return as_json({arch: found | made.get(arch, {}) for arch, found in from_json(old).items()})
 
 
-def of_built(table: str, stored: str, built: list[str]) -> tuple[str, str]:
-    """The table and the resources without the architectures that were not built."""
-    parts = from_json(stored)
+def twin(name: str) -> str:
+    """The kernel like this one that .ci/run compiles."""
+    for pattern, other in TWINS:
+        name = re.sub(pattern, other, name)
+    return name
+
+
+def left_out(stored: str, kernels: list[Kernel]) -> set[str]:
+    """The stored names of kernels that were not built, although their twins were."""
+    built = {k.name for k in kernels}
+    names = {name for found in from_json(stored).values() for name in found}
+    return {name for name in names - built if twin(name) in built}
+
+
+def without_lines(table: str, names: set[str]) -> str:
+    """The table without the kernels that have instantiations of these names."""
+    kernels = {f" `{name.partition('<')[0]}` " for name in names}
+    lines = table.splitlines(keepends=True)
+    return "".join(line for line in lines if line.split("|")[2] not in kernels)
+
+
+def of_built(table: str, stored: str, kernels: list[Kernel], lacking: set[str]) -> tuple[str, str]:
+    """The table and the resources without the architectures and the names that were not built."""
+    parts, built = from_json(stored), architectures(kernels)
     others = {f" registers, {arch} " for arch in parts if arch not in built}
-    rows = [line.split("|") for line in table.splitlines(keepends=True)]
+    rows = [line.split("|") for line in without_lines(table, lacking).splitlines(keepends=True)]
     kept = [i for i, cell in enumerate(rows[0]) if cell not in others]
-    resources = as_json({arch: found for arch, found in parts.items() if arch in built})
-    return "".join("|".join(row[i] for i in kept) for row in rows), resources
+    named = {a: {n: of[n] for n in of.keys() - lacking} for a, of in parts.items() if a in built}
+    return "".join("|".join(row[i] for i in kept) for row in rows), as_json(named)
 
 
 def stale_files(kernels: list[Kernel], only: bool = False, check: bool = False) -> dict[Path, str]:
     """The generated files that are out of date, with their correct text. ``only``: only these kernels' rows
-    change. ``check``: only the architectures that were built count."""
+    change. ``check``: only what was built counts. A line of the table then counts if all
+    instantiations of its kernel were built."""
     text = DOCUMENT.read_text(encoding="utf-8")
     stored = RESOURCES.read_text(encoding="utf-8") if RESOURCES.exists() else ""
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     new_table, new_resources, old = table(kernels), resources(kernels), text[start:end]
     if check:
-        old, stored = of_built(old, stored, architectures(kernels))
+        lacking = left_out(stored, kernels)
+        old, stored = of_built(old, stored, kernels, lacking)
+        new_table = without_lines(new_table, lacking)
     if only:
         new_table = with_rows_of(new_table, old)
         new_resources = with_resources_of(new_resources, stored)

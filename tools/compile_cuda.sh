@@ -5,6 +5,8 @@
 #
 #   KERNEL                compiles only the file of this kernel, in half a minute, and imports nothing
 #   FASTGEMM_CUDA_ARCHS   default: Hopper, and the oldest and the newest of the other GPUs
+#   FASTGEMM_CUDA_TWINS   OFF leaves out kernels for float16 and unsigned bytes: those for bfloat16 and signed bytes are
+#                         like them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}
@@ -30,7 +32,8 @@ mkdir -p "$build"
 # takes up to a third less time.
 "$(dirname "$python")/cmake" -S . -B "$build" -G Ninja -DFASTGEMM_CUDA=ON -DFASTGEMM_SIMT=OFF -DFASTGEMM_OVERRIDE=OFF \
   -DCMAKE_CUDA_COMPILER="$nvcc" -DCMAKE_CUDA_FLAGS_RELEASE="-O1 -DNDEBUG" -DFASTGEMM_CUDA_COMPRESSION=none \
-  -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-80-real;90a-real;120-real}" -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
+  -DFASTGEMM_CUDA_ARCHS="${FASTGEMM_CUDA_ARCHS:-80-real;90a-real;120-real}" -DFASTGEMM_CUDA_TWINS="${FASTGEMM_CUDA_TWINS:-ON}" \
+  -DCMAKE_CUDA_FLAGS="-Xptxas=-v" -DPython_EXECUTABLE="$python" \
   -Dnanobind_DIR="$("$python" -m nanobind --cmake_dir)" -DCMAKE_INSTALL_PREFIX="$build/package/fastgemm" \
   -DFASTGEMM_CUBLAS_INCLUDE="$([[ -n ${KERNEL:-} ]] || PYTHON=$python tools/cublas_headers.sh)" \
   -DFASTGEMM_TORCH_DIR="$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" \

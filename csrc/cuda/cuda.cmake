@@ -32,6 +32,11 @@ function(fastgemm_add_cuda_kernels OBJECTS)
       set_target_properties(fastgemm_cuda PROPERTIES CUDA_COMPILER_LAUNCHER
                                                      "${CMAKE_COMMAND};-E;env;CCACHE_DEPEND=1;${CMAKE_CUDA_COMPILER_LAUNCHER}")
     endif()
+    # The kernels of a type and of its twin (csrc/cuda/device/dispatch.cuh) have nearly the same machine code.
+    option(FASTGEMM_CUDA_TWINS "compile the CUDA kernels for float16 and for unsigned bytes" ON)
+    if(NOT FASTGEMM_CUDA_TWINS)
+      target_compile_definitions(fastgemm_cuda PRIVATE FASTGEMM_NO_TWINS=1)
+    endif()
     # A host call of a __device__ function compiles into exit(1) unless this is an error.
     target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=cross-execution-space-call>)
     # Unrolled code compresses to a tenth. The driver decompresses a file's kernels when the first of them is

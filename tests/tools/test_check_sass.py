@@ -91,6 +91,33 @@ def test_a_check_compares_what_was_built(pages):
         next(k for k in kernels if k.arch == arch).registers -= 8
 
 
+@pytest.mark.parametrize(
+    ("leaves", "stays"),
+    [
+        ("Half", "BFloat16"),
+        ("uint8", "int8"),
+        ("MixedBytes<uint8, int8>", "int8"),
+        ("Pair<Half>", "Pair<BFloat16>"),
+    ],
+)
+def test_a_check_needs_one_kernel_of_two_twins(pages, leaves, stays):
+    """What a twin stands for is not compared, unless it was built; all other kernels are."""
+    kernels = pages + compiled(TILED, "tiled<double>", 50)
+    first, second = (compiled(NEW, f"new<{name}, true>", 60) for name in (stays, leaves))
+    write(kernels + first + second)
+    assert not check_sass.stale_files(kernels + first, check=True)
+    assert set(check_sass.stale_files(kernels + second, check=True)) == {
+        check_sass.DOCUMENT,
+        check_sass.RESOURCES,
+    }
+    assert check_sass.RESOURCES in check_sass.stale_files(kernels, check=True)
+    for kernel in (first[0], kernels[0]):
+        kernel.registers += 8
+        stale = set(check_sass.stale_files(kernels + first, check=True))
+        assert check_sass.RESOURCES in stale and (check_sass.DOCUMENT in stale) == (kernel in kernels)
+        kernel.registers -= 8
+
+
 def test_what_is_not_compiled_is_not_taken_out(tmp_path):
     """A folder that holds only one kernel's object says nothing about the other kernels."""
     (tmp_path / NARROW.parent).mkdir(parents=True)

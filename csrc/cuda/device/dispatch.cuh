@@ -1,6 +1,8 @@
 // Maps the element type of a problem to the type that kernels are instantiated for.
 #pragma once
 
+#include <exception>
+
 #include "core/problem.h"
 #include "cuda/device/numeric.cuh"
 
@@ -20,20 +22,39 @@ inline constexpr DType kDType = std::is_same_v<T, double>                       
                                 : std::is_same_v<T, LongInt16>                   ? DType::i16i64
                                                                                  : DType::i32;
 
-// Whether this build has the products of a type. The sanitizers run three types only (csrc/simt/simt.cmake).
+// Whether kernels for T are like those for another type: Half for BFloat16, other bytes for int8_t. Most of
+// them differ only in the suffix of an instruction.
+template <class T>
+inline constexpr bool kIsTwin =
+    kDType<T> == DType::f16 || kDType<T> == DType::u8 || kDType<T> == DType::u8i8 || kDType<T> == DType::i8u8;
+
+// Whether this build has the kernels of a type. The sanitizers run three types only (csrc/simt/simt.cmake),
+// and .ci/run compiles no twins (csrc/cuda/cuda.cmake).
 template <class T>
 inline constexpr bool kIsBuilt =
 #if FASTGEMM_THREE_TYPES
     std::is_same_v<T, float> || std::is_same_v<T, BFloat16> || std::is_same_v<T, int8_t>;
+#elif FASTGEMM_NO_TWINS
+    !kIsTwin<T>;
 #else
     true;
 #endif
+
+// No std::runtime_error: <stdexcept> would take a sixth of the time of a small file.
+struct NotBuilt : std::exception {
+  const char* what() const noexcept override {
+    return "fastgemm: this build has no CUDA kernels for this element type";
+  }
+};
 
 // Calls body.operator()<T>() with the type T of the list that `type` stands for.
 template <class... T, class Body>
 void with_element(DType type, Body&& body) {
   const auto call = [&]<class U>() {
-    if constexpr (kIsBuilt<U>) body.template operator()<U>();
+    if constexpr (kIsBuilt<U>)
+      body.template operator()<U>();
+    else
+      throw NotBuilt();
   };
   ((type == kDType<T> ? call.template operator()<T>() : void()), ...);
 }

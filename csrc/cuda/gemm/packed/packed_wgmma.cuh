@@ -116,7 +116,8 @@ inline constexpr bool kNarrowFloats = code == Code::e2m1 || code == Code::int8;
 template <Code code, class S, class T>
 void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& shape, Context& context) {
   const auto run = [&]<Scaled scaled>() {
-    launch<packed_wgmma_kernel<S, T, code, scaled>>("packed_wgmma", shape, context)(x, g);
+    if constexpr (kIsBuilt<T>)
+      launch<packed_wgmma_kernel<S, T, code, scaled>>("packed_wgmma", shape, context)(x, g);
   };
   if (g.scaled == Scaled::rows) return run.template operator()<Scaled::rows>();
   if constexpr (S::kN <= 64) {
