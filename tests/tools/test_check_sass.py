@@ -98,6 +98,7 @@ def test_a_check_compares_what_was_built(pages):
         ("uint8", "int8"),
         ("MixedBytes<uint8, int8>", "int8"),
         ("Pair<Half>", "Pair<BFloat16>"),
+        ("(fastgemm::Fp8)1, Half", "(fastgemm::Fp8)0, BFloat16"),
     ],
 )
 def test_a_check_needs_one_kernel_of_two_twins(pages, leaves, stays):

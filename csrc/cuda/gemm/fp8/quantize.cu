@@ -115,12 +115,9 @@ void quantize(const QuantizeFp8& g, Context& context) {
 void run_quantize_fp8(const QuantizeFp8& g, Context& context) {
   if (g.rows <= 0 || g.cols <= 0) return;
   if (is_for_tiles(g)) return quantize_tiles(g, context);
-  with_code(g.code, [&]<Fp8 code>() {
-    with_element<Half, BFloat16, float>(g.type, [&]<class T>() {
-      if (g.as_it_is()) return quantize<code, T, Source::x>(g, context);
-      g.gated ? quantize<code, T, Source::gated>(g, context)
-              : quantize<code, T, Source::activated>(g, context);
-    });
+  with_code_and_element(g, [&]<Fp8 code, class T>() {
+    if (g.as_it_is()) return quantize<code, T, Source::x>(g, context);
+    g.gated ? quantize<code, T, Source::gated>(g, context) : quantize<code, T, Source::activated>(g, context);
   });
 }
 

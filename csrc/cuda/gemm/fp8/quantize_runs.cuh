@@ -274,4 +274,15 @@ __device__ __forceinline__ void load_runs(Run<T, source>* run, const QuantizeFp8
   }
 }
 
+// Calls body.operator()<code, T>() with the type T of the numbers. Kernels for e5m2 are like those for e4m3.
+template <class Body>
+void with_code_and_element(const QuantizeFp8& g, Body&& body) {
+  with_code(g.code, [&]<Fp8 code>() {
+    if constexpr (kTwinsAreBuilt || code == Fp8::e4m3)
+      with_element<Half, BFloat16, float>(g.type, [&]<class T>() { body.template operator()<code, T>(); });
+    else
+      throw NotBuilt();
+  });
+}
+
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -297,13 +297,11 @@ bool is_for_tiles(const QuantizeFp8& g) {
 }
 
 void quantize_tiles(const QuantizeFp8& g, Context& context) {
-  with_code(g.code, [&]<Fp8 code>() {
-    with_element<Half, BFloat16, float>(g.type, [&]<class T>() {
-      if (g.codes_t != nullptr) return launch_tiles<code, T, Source::x, true>(g, context);
-      if (g.as_it_is()) return launch_tiles<code, T, Source::x, false>(g, context);
-      g.gated ? launch_tiles<code, T, Source::gated, false>(g, context)
-              : launch_tiles<code, T, Source::activated, false>(g, context);
-    });
+  with_code_and_element(g, [&]<Fp8 code, class T>() {
+    if (g.codes_t != nullptr) return launch_tiles<code, T, Source::x, true>(g, context);
+    if (g.as_it_is()) return launch_tiles<code, T, Source::x, false>(g, context);
+    g.gated ? launch_tiles<code, T, Source::gated, false>(g, context)
+            : launch_tiles<code, T, Source::activated, false>(g, context);
   });
 }
 
