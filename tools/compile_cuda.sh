@@ -5,8 +5,8 @@
 #
 #   KERNEL                compiles only the file of this kernel, in half a minute, and imports nothing
 #   FASTGEMM_CUDA_ARCHS   default: Hopper, and the oldest and the newest of the other GPUs
-#   FASTGEMM_CUDA_TWINS   OFF leaves out kernels for float16 and unsigned bytes: those for bfloat16 and signed bytes are
-#                         like them
+#   FASTGEMM_CUDA_TWINS   OFF leaves out kernels for float16, unsigned bytes and e5m2, which are like those for bfloat16,
+#                         signed bytes and e4m3
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}
