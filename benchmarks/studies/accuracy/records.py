@@ -117,7 +117,7 @@ class AccuracyReport(Report):
 
 # The type of each table's rows, and the fields that describe the problem.
 TABLES: dict[str, tuple[type, tuple[str, ...]]] = {
-    "results": (Error, ("distribution", "m", "n", "k", "threads")),
+    "results": (Error, ("distribution", "kernel", "precision", "m", "n", "threads")),  # a line for all k
     "special": (SpecialValue, ("case",)),
     "integers": (IntegerProduct, ("m", "n", "k")),
 }
