@@ -200,6 +200,8 @@ OF_CUDA = [
     and "none" in row.groups
     and not row.needs_scales  # no command makes these
 ]
+# The command depends only on these properties of a row.
+OF_CUDA = [*{(row.op, row.level == 7, row.dtypes, row.codes, row.precision): row for row in OF_CUDA}.values()]
 
 
 @pytest.mark.skipif("cuda" in DEVICES, reason="there is a GPU")

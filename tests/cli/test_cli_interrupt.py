@@ -15,8 +15,7 @@ main(%r.split())
 # These commands run much longer than the signal needs to arrive. If Python were already ending, the signal would
 # end it without a message.
 LONG = {
-    "bench": "bench --shape 6000 --level 1 --device cpu --no-check",
-    "tune": "bench --shape 4096 --dtype int64 --dtype int32 --tune --budget 60 --device cpu",
+    "bench": "bench --shape 4096 --dtype int64 --dtype int32 --tune --budget 60 --device cpu",
     "ladder": "ladder --size 4096 --device cpu",
     "explain": "explain gemm --shape 8192 --kernel naive --compare naive_uncoalesced",
 }

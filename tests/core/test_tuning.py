@@ -12,7 +12,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
-from processes import PATIENCE, run_python
+from processes import PATIENCE, run_forked
 
 WRITERS, KEYS_EACH = 3, 12
 
@@ -111,7 +111,7 @@ def test_a_later_process_reads_the_file(blocked_wins, cache):
         f"torch.set_num_threads({torch.get_num_threads()});"
         "print(tuning.chosen_kernel(tuning.gemm_key(torch.ones(30, 900), torch.ones(900, 20))))"
     )
-    done = run_python(["-c", code])
+    done = run_forked(code)
     assert (done.stdout, done.stderr) == ("blocked\n", "")
 
 
@@ -165,7 +165,7 @@ def test_a_damaged_file_is_ignored_with_one_warning_and_replaced(blocked_wins, c
 
 def test_a_damaged_file_does_not_stop_the_import(cache):
     cache.write_bytes(DAMAGED["nested too deep"])
-    done = run_python(["-c", "import fastgemm; print('imported')"])
+    done = run_forked("import fastgemm; print('imported')")
     assert done.stdout == "imported\n", done.stderr
     assert done.stderr.count("Warning") == 1
 

@@ -14,7 +14,7 @@ import torch
 from fastgemm import tuning
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import run_python
+from processes import run_forked
 from reference import DEVICES
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -238,6 +238,6 @@ def test_a_lone_surrogate_at_any_place(path):
 
 def test_a_name_that_is_no_text_does_not_stop_the_import(cache):
     cache.write_text(json.dumps(replaced(("sets", tuning.environment(), 0, 1), "\ud800")))
-    done = run_python(["-c", "import fastgemm; print('imported')"])
+    done = run_forked("import fastgemm; print('imported')")
     assert done.stdout == "imported\n", done.stderr
     assert done.stderr.count("Warning") == 1

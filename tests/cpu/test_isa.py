@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from processes import INSTRUCTION_SETS, run_python, run_with_instruction_set
+from processes import INSTRUCTION_SETS, run_forked, run_with_instruction_set
 
 HERE = Path(__file__).parent
 
@@ -24,6 +24,6 @@ def test_every_row_right(isa):
 
 def test_an_unknown_instruction_set_is_refused():
     wrong = f"avx{random.randint(600, 999)}"
-    done = run_python(["-c", "import fastgemm; fastgemm.build_info()"], FASTGEMM_CPU_ISA=wrong)
+    done = run_forked("import fastgemm; fastgemm.build_info()", FASTGEMM_CPU_ISA=wrong)
     assert done.returncode != 0
     assert f"FASTGEMM_CPU_ISA={wrong}: expected baseline, avx2, avx512 or native" in done.stderr

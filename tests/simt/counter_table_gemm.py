@@ -259,7 +259,7 @@ def raw_tiles(bm: int, bn: int, more: tuple[Access, ...]) -> Callable[[int], lis
     ]
 
 
-SMALL, LEVEL_5 = (128, 128, 64), (640, 640, 640)
+SMALL, LEVEL_5 = (128, 128, 64), (256, 384, 256)
 GEMM = {
     "naive": Row("coalesced: B in whole sectors, A by broadcast", naive(strided=False), SMALL, TYPES),
     "naive_uncoalesced": Row("the opposite: a sector for each lane", naive(strided=True), SMALL, TYPES),
@@ -283,7 +283,7 @@ GEMM = {
         *(
             "the fewest shared reads, the most bytes in flight",
             by_roles(24, 128),
-            (1024, 768, 272),
+            (512, 768, 272),
             (F32,),
             False,
         ),
@@ -339,12 +339,12 @@ GEMM = {
     "bf16x6_fused": Row(
         "float32 is read once, and split before the tensor cores",
         raw_tiles(64, 128, (Access("none mma"), Access("global store workspace", 16, sectors=16))),
-        (64, 512, 4096),
+        (64, 512, 2048),
         (F32,),
         in_flight=lambda n: n >= 40 * 1024,
     ),
     "crt": Row(
-        *("products of bytes, reduced before they are stored", residues, (256, 512, 512), (F64,)),
+        *("products of bytes, reduced before they are stored", residues, (256, 256, 256), (F64,)),
         all_accesses=False,  # the list of tiles is read, too
         in_flight=lambda n: n == 4 * 48 * 1024,
     ),

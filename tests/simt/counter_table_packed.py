@@ -105,7 +105,7 @@ def tiles(s: int) -> list[Access]:
     ]
 
 
-SHAPE, TYPES = (64, 256, 512), (BF16,)
+SHAPE, TYPES = (64, 256, 256), (BF16,)
 SOME = {"all_accesses": False, "in_flight": lambda n: n > 0}
 PACKED = {
     "packed_naive": Row("decodes as it reads", naive, SHAPE, TYPES),

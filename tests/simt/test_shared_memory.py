@@ -58,8 +58,8 @@ def assert_fit(capability: int, found: list[dict[str, Any]]) -> None:
 def test_launches_of_products_fit(kernel, dtype):
     for (m, n, k), capability, columns in pairs(SHAPES, LIMITS, (False, True)):
         if runs_on(capability, "gemm", kernel):
-            a = torch.zeros(k, m, dtype=dtype).t() if columns else torch.zeros(m, k, dtype=dtype)
-            b = torch.zeros(k, n, dtype=dtype)
+            a = torch.empty(k, m, dtype=dtype).t() if columns else torch.empty(m, k, dtype=dtype)
+            b = torch.empty(k, n, dtype=dtype)
             assert_fit(capability, launches(capability, fastgemm.matmul, a, b, **by_name(kernel, dtype)))
 
 

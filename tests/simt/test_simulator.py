@@ -50,6 +50,16 @@ def every(rows):
     return pytest.mark.parametrize(("gpu", "kernel", "dtype"), rows, ids=row_id)
 
 
+def types_of(row):
+    """The rows of the same kernel on the same GPU, one for each of its types."""
+    return [each for each in ROWS if each[:2] == row[:2]]
+
+
+def alternate_types(first):
+    """Every second type of a kernel that has more than four, and all types of other kernels."""
+    return every([row for row in ROWS if len(types_of(row)) <= 4 or types_of(row).index(row) % 2 == first])
+
+
 every_gemm_row = every(ROWS)
 
 
@@ -87,10 +97,11 @@ def layouts(*row):
 
 
 def some(sizes, *row):
-    """All sizes for a kernel with one or two types. With more types, each type gets every second size,
-    alternately."""
-    of_kernel = [each for each in ROWS if each[:2] == row[:2]]
-    return sizes[of_kernel.index(row) % 2 :: 2] if len(of_kernel) > 2 else sizes
+    """All sizes for a kernel with one or two types. More types share them: each gets every second to fourth
+    one."""
+    of_kernel = types_of(row)
+    step = min(4, len(sizes), (len(of_kernel) + 1) // 2)
+    return sizes[of_kernel.index(row) % step :: step]
 
 
 def test_every_kernel_of_the_table_is_simulated():
@@ -101,8 +112,10 @@ def test_every_kernel_of_the_table_is_simulated():
 
 @every_gemm_row
 def test_gemm(gpu, kernel, dtype):
-    """Runs an odd problem of several tiles in every layout, and others in one layout each."""
+    """Runs an odd problem of several tiles in every layout, and others in one layout each. Types of a kernel share
+    them."""
     sizes = [(61, 67, 71)] * 4 + [(1, 1, 1), (7, 1, 3), (1, 9, 40), (13, 17, 19), (33, 65, 37)]
+    sizes = some(sizes, gpu, kernel, dtype)
     for (m, n, k), layout in zip(sizes, itertools.cycle(layouts(gpu, kernel, dtype)), strict=False):
         check_gemm(*operands(m, n, least_k(kernel, dtype) + k, dtype, layout), kernel=kernel)
 
@@ -110,7 +123,7 @@ def test_gemm(gpu, kernel, dtype):
 @every_gemm_row
 def test_gemm_in_several_tiles(gpu, kernel, dtype):
     """More block tiles than multiprocessors, whole and partial tiles, with and without 16-byte accesses."""
-    sizes = [(130, 257, 67, 3), (250, 500, 44, 0), (64, 128, 272, 16), (144, 272, 96, 0)]
+    sizes = [(130, 257, 67, 3), (140, 260, 44, 0), (64, 128, 272, 16), (144, 272, 96, 0)]
     if LEVEL["gemm", "cuda", kernel] <= 2:  # tiles of at most 32 x 32
         sizes = [(m // 2, n // 2, k, slack) for m, n, k, slack in sizes]
     sizes = some(sizes, gpu, kernel, dtype)
@@ -118,7 +131,7 @@ def test_gemm_in_several_tiles(gpu, kernel, dtype):
         check_gemm(*operands(m, n, least_k(kernel, dtype) + k, dtype, layout, slack), kernel=kernel)
 
 
-@every_gemm_row
+@alternate_types(0)
 def test_gemm_scalars_slices_and_out(gpu, kernel, dtype):
     layout, *_ = layouts(gpu, kernel, dtype)
     a, b = operands(35, 50, least_k(kernel, dtype) + 41, dtype, layout, slack=3)
@@ -142,7 +155,7 @@ def test_gemm_scalars_slices_and_out(gpu, kernel, dtype):
         check_gemm(a, b, c.float(), beta=2, out=out, out_dtype=torch.float32, kernel=kernel)
 
 
-@every_gemm_row
+@alternate_types(1)
 def test_gemm_batches_and_empty(gpu, kernel, dtype):
     k = least_k(kernel, dtype) + 20
     a, b = random_tensor(3, 9, k, dtype=dtype), random_tensor(3, k, 33, dtype=dtype)

@@ -19,6 +19,11 @@ pytestmark = needs_simulator
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193, 191, 181)
 
 
+# How a product is divided does not depend on the GPU.
+on_wgmma = pytest.mark.parametrize("divided", [90], indirect=True, ids=["wgmma"])
+on_mma_sync = pytest.mark.parametrize("divided", [89], indirect=True, ids=["mma_sync"])
+
+
 @pytest.fixture(params=[90, 89], ids=["wgmma", "mma_sync"])
 def simulated(request):
     with simulated_launches(capability=request.param):
@@ -102,6 +107,7 @@ def test_special_values_and_extreme_rows(simulated):
     check_gemm(a, b, kernel="crt", precision="crt16")
 
 
+@on_wgmma
 def test_panels(divided):  # noqa: F811
     """Tests rows and columns of panels. No tile's result depends on the panels."""
     a, b = operands(300, 520, 60, torch.float64, random.choice(LAYOUTS))
@@ -182,6 +188,7 @@ def test_float32_special_values_and_extreme_rows(simulated):
     check_gemm(a, b, c, alpha=-2, beta=3, kernel="crt")
 
 
+@on_mma_sync
 def test_float32_panels(divided):  # noqa: F811
     """There are panels of residues, and in them panels of planes for the remaining tiles."""
     a, b = float32_operands(300, 520, 96)
@@ -198,7 +205,9 @@ def test_float32_panels(divided):  # noqa: F811
     assert whole.equal(parts)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("divided", "dtype"), [(90, torch.float32), (89, torch.float64)], indirect=["divided"], ids=str
+)
 def test_a_panel_without_tiles_for_residues_leaves_them_to_the_next(divided, dtype):  # noqa: F811
     """A's residues are made once for a row of panels, and B's once for a column, for any set of tiles."""
     moduli = 15 if dtype == torch.float64 else 8

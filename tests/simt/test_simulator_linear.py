@@ -100,7 +100,8 @@ def test_rows_that_fuse(dtype, row, capability):
     ]
     turn = ROWS.index((dtype, row))
     activations = cycle([*ACTIVATIONS][turn % 5 :] + [*ACTIVATIONS][: turn % 5])
-    for i, (shape, activation) in enumerate(zip(shapes, activations, strict=False)):
+    cases = list(enumerate(zip(shapes, activations, strict=False)))
+    for i, (shape, activation) in cases if dtype == F32 else cases[turn % 2 :: 2]:  # 16-bit types alternate
         x, w, b, r = layer(*shape, dtype, "cpu", residual=True)
         bias, residual = (b, None, b)[i % 3], (r, None)[(i + turn) % 2]
         found = launched((x, w, bias, residual), activation, 132, capability, **choice(row))

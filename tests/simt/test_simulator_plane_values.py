@@ -141,8 +141,9 @@ def test_batches_of_special_values(simulated, kernel, beta):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "size", "layout"),
-    pairs(SCHEMES, [(130, 120, 700), (300, 130, 600), (257, 385, 290)], LAYOUTS),
+    ("simulated", "kernel", "size", "layout"),
+    pairs([90, 89], SCHEMES, [(130, 120, 700), (300, 130, 600), (257, 385, 290)], LAYOUTS),
+    indirect=["simulated"],
     ids=row_id,
 )
 def test_tiles_that_blocks_share(simulated, kernel, size, layout):
@@ -171,8 +172,9 @@ def test_batches_that_share(kernel):
 
 
 @pytest.mark.parametrize(
-    ("size", "layout", "slack"),
-    pairs([(250, 190, 200), (60, 251, 700), (16, 300, 64), (1, 9, 3)], LAYOUTS, (0, 3, 16)),
+    ("simulated", "size", "layout", "slack"),
+    pairs([90, 89], [(250, 190, 200), (60, 251, 700), (16, 300, 64), (1, 9, 3)], LAYOUTS, (0, 3, 16)),
+    indirect=["simulated"],
     ids=row_id,
 )
 def test_fused_with_every_width_of_tiles(simulated, size, layout, slack):

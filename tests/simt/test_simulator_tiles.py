@@ -241,11 +241,11 @@ def test_gemm_of_rows_that_begin_anywhere(dtype, layout):
 
 @pytest.mark.parametrize(("dtype", "layout", "slack"), pairs((BF16, I8, F32), LAYOUTS, (0, 1)), ids=row_id)
 def test_tiles_of_192_columns(dtype, layout, slack):
-    """A tile has an odd number of boxes, so its staging boxes begin where those of the previous tile ended. Twelve
+    """A tile has an odd number of boxes, so its staging boxes begin where those of the previous tile ended. Six
     tiles on three multiprocessors are stored by the TMA and by warps, with and without c."""
     run, result = {"kernel": "wgmma_specialized"}, result_dtype(dtype)
     with simulated_launches(FEW, count=True) as launches:
-        for m, n, k in [(250, 1152, 96), (1152, 250, 96)]:  # C^T may have such tiles, too
+        for m, n, k in [(250, 576, 96), (576, 250, 96)]:  # C^T may have such tiles, too
             a, b = operands(m, n, k, dtype, layout, slack)
             c = random_tensor(m, n + 1, dtype=result)[:, slack:][:, :n]
             check_gemm(a, b, c, alpha=-3, beta=2, **run)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 SOON = 30  # seconds, also on a busy machine
-BEFORE = 2  # seconds that a program computes before it is interrupted
+BEFORE = 1  # second that a program computes before it is interrupted
 
 
 def interrupted(code: str, cwd: Path | None = None, **environment: str) -> tuple[int, str]:

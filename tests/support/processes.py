@@ -87,7 +87,7 @@ def run_with_instruction_set(isa: str, program: Path) -> subprocess.CompletedPro
     features = fastgemm.build_info()["cpu_features"]
     if not set(INSTRUCTION_SETS[isa].split()) - {"baseline"} <= set(features.split()):
         pytest.skip(f"this processor has no {isa}: {features}")
-    done = run_python([str(program)], FASTGEMM_CPU_ISA=isa)
+    done = run_forked(program.read_text(encoding="utf-8"), FASTGEMM_CPU_ISA=isa)
     assert done.returncode == 0, done.stderr[-3000:]
     return done
 

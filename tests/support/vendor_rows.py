@@ -89,10 +89,3 @@ def check_row(kernel: str, dtype: torch.dtype, cases: int) -> int:
 def check_free_choice(dtype: torch.dtype, cases: int) -> None:
     for _ in range(cases):
         assert check_random_product(dtype, level=random.choice((None, 7)))
-
-
-def check_cpu_rows() -> None:
-    """Checks the CPU's rows and level=None. A separate process calls it, for another instruction set."""
-    for _, kernel, dtype in library_rows("cpu"):
-        check_row(kernel, dtype, 60)
-        check_free_choice(dtype, 60)

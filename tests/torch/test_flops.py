@@ -5,7 +5,7 @@ from __future__ import annotations
 import fastgemm
 import pytest
 import torch
-from processes import run_python
+from processes import run_forked
 from reference import every_device
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -100,5 +100,5 @@ with FlopCounterMode(display=False) as counter:
     fastgemm.matmul(torch.ones(3, 4), torch.ones(4, 5))
 assert counter.get_total_flops() == 120
 """
-    done = run_python(["-c", code])
+    done = run_forked(code)
     assert done.returncode == 0, done.stderr[-2000:]

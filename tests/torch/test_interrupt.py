@@ -251,7 +251,6 @@ print("ready", flush=True)
 LONG = {
     "matmul": "fastgemm.matmul(a, a, level=1)",
     "autotune": "while True: fastgemm.autotune(a, a, save=False, budget=60)",
-    "explain": "fastgemm.explain('gemm', kernel='naive', shape=(2048, 2048, 20480))",
     "simulate": "with fastgemm.simulate(): fastgemm.matmul(a, a, level=1)",
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import copy_of_package, run_python
+from processes import copy_of_package, run_forked
 
 TORCH = ".".join(torch.__version__.split(".")[:2])
 # Compares the ops with torch's, and prints the errors and warnings of the functions that replace torch's products.
@@ -63,7 +63,7 @@ def package(tmp_path_factory) -> Path:
 
 def run_with(package: Path) -> tuple[str, list[str], list[str]]:
     """The library's entry in build_info, the exception, and the warnings of the import."""
-    done = run_python(["-c", PROGRAM.format(folder=str(package))], FASTGEMM_PATCH="1")
+    done = run_forked(PROGRAM.format(folder=str(package)), FASTGEMM_PATCH="1")
     assert done.returncode == 0, done.stderr[-3000:]
     file, library, raised, warned = json.loads(done.stdout)
     assert Path(file).is_relative_to(package)

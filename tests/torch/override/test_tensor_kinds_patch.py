@@ -41,7 +41,9 @@ def differences(group: list[tuple[str, str]]) -> dict[str, dict[str, str]]:
             assert len(left_out) < 5, f"torch does not survive {left_out}"
         else:
             (device, kind), *group = group
-            found[f"{device} {kind}"] = {str(said[-1:] or done.stderr): f"the process ended: {done.returncode}"}
+            found[f"{device} {kind}"] = {
+                str(said[-1:] or done.stderr): f"the process ended: {done.returncode}"
+            }
     return {kind: of_kind for kind, of_kind in found.items() if of_kind}
 
 
