@@ -16,7 +16,8 @@ _cache = tempfile.TemporaryDirectory(prefix="fastgemm-tests-")
 os.environ["FASTGEMM_CACHE_DIR"] = _cache.name
 # Removes the shell's settings of the terminal, Python's output and patches. pytest-xdist sets COLUMNS.
 _terminal = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONIOENCODING", "PYTHONUNBUFFERED")
-for _name in (*_terminal, "FASTGEMM_PATCH", "FASTGEMM_TUNE"):
+# Hundreds of programs that tests start import the package, so the first one keeps its bytecode.
+for _name in (*_terminal, "FASTGEMM_PATCH", "FASTGEMM_TUNE", "PYTHONDONTWRITEBYTECODE"):
     os.environ.pop(_name, None)
 
 import pytest  # noqa: E402

@@ -222,7 +222,6 @@ def test_a_full_disk_is_named(command, option, folder):
         (TO_FULL, ["--help"]),
         (TO_FULL, ["info"]),
         (TO_FULL, ["explain", *QUICK["explain"], "--csv", "-"]),
-        (TO_FULL, ["bench", *QUICK["bench"]]),
         (TO_FULL, ["bench", *QUICK["bench"], "--json", "-"]),
         (TO_FULL, ["ladder", *QUICK["ladder"]]),
         (f"{TO_FULL}; {UNBUFFERED}", ["info"]),

@@ -97,7 +97,7 @@ def copy_of_package(folder: Path, *libraries: str) -> Path:
     every Python."""
     source = Path(fastgemm.__file__).parent
     target = folder / "fastgemm"
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.so", "__pycache__", "csrc"))
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.so", "csrc"))
     for library in libraries:
         found = list(source.glob(library))
         assert found, f"{source} has no {library}"
