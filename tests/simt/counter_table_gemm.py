@@ -283,7 +283,7 @@ GEMM = {
         *(
             "the fewest shared reads, the most bytes in flight",
             by_roles(24, 128),
-            (512, 768, 272),
+            (1024, 768, 272),
             (F32,),
             False,
         ),
@@ -344,7 +344,7 @@ GEMM = {
         in_flight=lambda n: n >= 40 * 1024,
     ),
     "crt": Row(
-        *("products of bytes, reduced before they are stored", residues, (256, 256, 256), (F64,)),
+        *("products of bytes, reduced before they are stored", residues, (256, 512, 512), (F64,)),
         all_accesses=False,  # the list of tiles is read, too
         in_flight=lambda n: n == 4 * 48 * 1024,
     ),
