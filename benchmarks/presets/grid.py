@@ -20,7 +20,7 @@ import fastgemm
 import torch
 from contests import Preset, Settings
 from exact import Exact
-from fastgemm import _introspect
+from fastgemm import _introspect, _load_choices
 from fastgemm.bench.checking import raised
 from fastgemm.bench.cuda_timing import SPIN_CYCLES, CudaTimer
 from fastgemm.bench.problems import dtype_name, label_of, random_matrix
@@ -37,6 +37,7 @@ from torch import Tensor
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LAYOUTS = ("NT", "NN")  # NT: weights as torch.nn.Linear has them
+CACHE = "FASTGEMM_CACHE_DIR"
 COUNT, SEED = 60, 1  # problems for each type and layout
 CALLS, MOST_SETS, ACTIVATIONS = 20, 16, 2
 FEW = 6  # own kernels to try in any case, those with the least predicted times
@@ -215,7 +216,7 @@ class Race:
 
 
 def rows_of(shape: Shape, group: str, dtype: torch.dtype, layout: str, *where: Any) -> list[Measurement]:
-    """The rows of a problem. If torch or level=None failed, there is a single row with the error."""
+    """The rows of a problem. If torch, level=None or tune=True failed, there is a single row with the error."""
     try:
         with torch.no_grad():
             rows = Race(shape, dtype, layout, *where).run()
@@ -228,18 +229,20 @@ def rows_of(shape: Shape, group: str, dtype: torch.dtype, layout: str, *where: A
 
 
 def measure(settings: Settings, bench: Bench | None = None) -> Report:
-    """Stops when the time is over. The report holds the number of problems that were not measured. What earlier
-    measurements of fastgemm found is not used."""
+    """Stops when the time is over. The report holds the number of problems that were not measured. What autotune
+    and fastgemm.tune found earlier is not used."""
     with tempfile.TemporaryDirectory() as folder:
-        before = os.environ.get("FASTGEMM_CACHE_DIR")
-        os.environ["FASTGEMM_CACHE_DIR"] = folder
+        before = os.environ.get(CACHE)
+        os.environ[CACHE] = folder
+        _introspect.reset_predictions()
         fastgemm.tuning.clear_cache()
         try:
             return _measure(settings, bench)
         finally:
+            os.environ.pop(CACHE)
+            os.environ |= {} if before is None else {CACHE: before}
             fastgemm.tuning.clear_cache()
-            os.environ.pop("FASTGEMM_CACHE_DIR")
-            os.environ |= {"FASTGEMM_CACHE_DIR": before} if before else {}
+            _load_choices.load()
 
 
 def _measure(settings: Settings, bench: Bench | None) -> Report:

@@ -103,7 +103,7 @@ void set_library(const std::string& gpu, const std::string& type, const std::str
   predict::Series series{std::bit_cast<Costs>(costs), {}};
   for (const auto& [problem, seconds] : points) {
     const GemmProblem p = to_problem(problem);
-    const double model = predict::time_of(predict::count_library(p, to_gpu(here)), series.costs);
+    const double model = predict::time_before_limit(predict::count_library(p, to_gpu(here)), series.costs);
     series.points.add(predict::place_of(p), {float(std::log(seconds / model))});
   }
   predict::set_series({gpu_number(gpu), std::nullopt, parse<DType>(type, kArithmeticTypes, "dtype"),

@@ -359,3 +359,12 @@ def test_the_fake_gpu_is_as_the_library_sees_one(gpu):
     assert _introspect.knowledge(gpu.properties | {"number": number_of(OTHER) + 1}) == "predicted"
     seen = set(_introspect.gpu_properties())
     assert set(properties_of(OTHER)) == seen == {*_predictions.PROPERTIES, "number"}
+
+
+def test_a_library_time_above_its_limit_is_predicted():
+    """The limit is twice what the other constants say, and the measured time three times that."""
+    gpu, problem = properties_of(OTHER), ("float64", "ieee", 1, 64, 64, 4096, False, False)
+    *counts, least = _introspect.counts("library", problem, gpu)
+    costs = [*(1.0 for _ in counts), 2 * sum(counts) / least]
+    _introspect.set_library(OTHER, "float64", "ieee", costs, [(problem, 3 * sum(counts))], gpu)
+    assert dict(_introspect.predictions(problem, gpu))["library"] == pytest.approx(3 * sum(counts), rel=0.01)

@@ -33,8 +33,8 @@ def gpu_clock(device: torch.device, calls: int = 1) -> Callable[[Call], float]:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def clock(call: Call) -> float:
-        # 0.2 ms in which the host prepares the call, so that the events do not see it.
-        torch.cuda._sleep(400_000)
+        # At least 0.2 ms in which the host prepares the calls, so that the events do not see it.
+        torch.cuda._sleep(400_000 + 100_000 * calls)
         other_data.zero_()
         begin.record()
         for _ in range(calls):

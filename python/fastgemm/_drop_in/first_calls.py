@@ -30,7 +30,9 @@ from ..tuning import Key, Seconds, _remember, _save, environment, kept_kernel
 BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 0.03, 4, 25  # seconds; runs of each kernel, besides the first
 LIMIT = 1.0  # seconds after which no further run begins
 WORTH_LEAVING = 1.02  # a kernel must be this many times as fast as the predicted one; less is noise
-IN_A_ROW, LONGEST_ROW = 8, 1e-3  # calls that follow each other without a pause; their seconds together
+# Calls that follow each other without a pause, and their seconds together. What takes longer is measured alone,
+# because the start of a kernel does not matter then.
+IN_A_ROW, LONGEST_ROW = 8, 1e-3
 # Seconds that a rank waits for rank 0's result: for one product, and for all products together.
 WAIT, WAIT_IN_ALL = 1.0, 5.0
 
@@ -135,7 +137,8 @@ def _chosen(kernels: Sequence[str], device: torch.device, run: Callable[[str], N
     """
     seconds, predicted = _measure(kernels, device, run), kernels[0]
     best = _fastest(seconds, predicted)
-    if device.type != "cuda" or best == predicted or predicted not in seconds:
+    alone = device.type != "cuda" or best == predicted or seconds.get(predicted, math.inf) > LONGEST_ROW
+    if alone:
         return best, seconds
     rivals = [name for name in seconds if WORTH_LEAVING * seconds[name] < seconds[predicted]]
     calls = max(1, min(IN_A_ROW, int(LONGEST_ROW / seconds[best])))

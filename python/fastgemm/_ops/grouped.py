@@ -125,6 +125,8 @@ def grouped_mm(
         options = options_of(a, level, kernel, precision, None, out_dtype)
         return activated(a, b, offs, bias, activation, options, rows)
     except IndexError as error:
+        if rows is None:
+            raise
         raise IndexError(
             f"fastgemm.grouped_mm: rows has an index outside of 0 to {a.shape[0] - 1}, the rows of a"
         ) from error

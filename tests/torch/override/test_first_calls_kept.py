@@ -9,12 +9,14 @@ import threading
 import time
 import warnings
 from functools import partial
+from types import SimpleNamespace
 
 import fastgemm
 import pytest
 import torch
 from click.testing import CliRunner
 from fastgemm import tuning
+from fastgemm._choice import clocks
 from fastgemm._drop_in import first_calls
 from fastgemm.cli import main
 from patches import needs_library
@@ -223,25 +225,49 @@ COLD = {"predicted": 1.0, "near": 0.99, "better": 0.9, "best": 0.8}
 
 
 @pytest.mark.parametrize(
-    ("device", "in_a_row", "chosen"),
+    ("device", "unit", "in_a_row", "chosen", "calls"),
     [
-        ("cpu", {}, "best"),
-        ("cuda", {"predicted": 1.0, "better": 0.8, "best": 0.9}, "better"),
-        ("cuda", {"predicted": 0.8, "better": 0.79, "best": 0.9}, "predicted"),
-        ("cuda", {}, "predicted"),  # memory ran out
+        ("cpu", 1e-5, {}, "best", None),
+        ("cuda", 1e-5, {"predicted": 1.0, "better": 0.8, "best": 0.9}, "better", 8),
+        ("cuda", 3e-4, {"predicted": 0.8, "better": 0.79, "best": 0.9}, "predicted", 4),
+        ("cuda", 1e-5, {}, "predicted", 8),  # memory ran out
+        ("cuda", 1.1e-3, {}, "best", None),
     ],
 )
-def test_a_rival_is_also_faster_in_a_row_of_calls(monkeypatch, device, in_a_row, chosen):
-    asked = []
+def test_a_rival_is_also_faster_in_a_row_of_calls(monkeypatch, device, unit, in_a_row, chosen, calls):
+    cold, asked = {name: unit * each for name, each in COLD.items()}, []
 
     def measure(kernels, device, run, calls=1):
         asked.append((tuple(kernels), calls))
-        return COLD if len(asked) == 1 else in_a_row
+        return cold if len(asked) == 1 else in_a_row
 
     monkeypatch.setattr(first_calls, "_measure", measure)
-    assert first_calls._chosen([*COLD], torch.device(device), print) == (chosen, COLD)
-    again = [(("predicted", "better", "best"), 1)]  # one call takes longer than a row may
-    assert asked[1:] == (again if device == "cuda" else [])
+    assert first_calls._chosen([*COLD], torch.device(device), print) == (chosen, cold)
+    assert asked[1:] == ([(("predicted", "better", "best"), calls)] if calls else [])
+
+
+def test_the_clock_divides_a_row_by_its_calls(monkeypatch):
+    """On a machine without a GPU, with events that count the calls between them."""
+    ran: list[int] = []
+
+    class Event:
+        def __init__(self, **_):
+            pass
+
+        def record(self):
+            self.at = len(ran)
+
+        def synchronize(self):
+            pass
+
+        def elapsed_time(self, end):
+            return 1e3 * (end.at - self.at)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=16))
+    clock = clocks.gpu_clock(torch.device("cpu"), 3)
+    assert clock(lambda: ran.append(1)) == 1.0 and len(ran) == 3
 
 
 def clocked(call):

@@ -93,12 +93,15 @@ std::optional<Costs> costs_of(Row row, DType type, const Gpu& gpu) {
   return tuned ? tuned->costs : shipped_costs(row, type, gpu.wgmma);
 }
 
-double time_of(const Counts& counts, const Costs& costs, double correction) {
+double time_before_limit(const Counts& counts, const Costs& costs) {
   using Values = std::array<double, kCounts>;
   const Values how_often = std::bit_cast<Values>(counts), each = std::bit_cast<Values>(costs);
   double sum = 0;
   for (int i = 0; i < kCounts - 1; ++i) sum += how_often[i] * each[i];
-  return std::max(sum * std::exp(correction), counts.least * costs.least);
+  return sum;
+}
+double time_of(const Counts& counts, const Costs& costs, double correction) {
+  return std::max(time_before_limit(counts, costs) * std::exp(correction), counts.least * costs.least);
 }
 
 double seconds(Row row, Counter count, const GemmProblem& given, const Gpu& gpu) {
@@ -142,7 +145,7 @@ double library_seconds(const GemmProblem& p, const Gpu& gpu) {
 
 // In 16 bits an own kernel is taken instead of the library up to kCall behind it. A call of the library takes
 // the host some microseconds longer, which short products show if they are not in a CUDA graph. In graphs
-// choices are no worse: chosen / best is 1.014 with it and 1.017 without (check_choices.py --held-out, an
+// choices are no worse: chosen / best is 1.014 with it and 1.015 without (check_choices.py --held-out, an
 // H200).
 double library_to_beat(const GemmProblem& p, const Gpu& gpu) {
   constexpr double kCall = 0.3e-6;

@@ -18,7 +18,8 @@ namespace fastgemm::predict {
 // The constants of a kernel for a type: the cost of each count, or zero where it does not matter.
 using Costs = Counts;
 
-// `correction`: log(measured / predicted) of products nearby.
+// `correction`: log(measured / predicted) of products nearby, of the time before its lower limit.
+double time_before_limit(const Counts&, const Costs&);
 double time_of(const Counts&, const Costs&, double correction = 0);
 
 // The predicted seconds, or infinity if there are no constants for the type.
