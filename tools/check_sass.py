@@ -355,16 +355,25 @@ def of_built(table: str, stored: str, kernels: list[Kernel], lacking: set[str]) 
     return "".join("|".join(row[i] for i in kept) for row in rows), as_json(named)
 
 
-def stale_files(kernels: list[Kernel], only: bool = False, check: bool = False) -> dict[Path, str]:
+def twins_left_out(objects: Path) -> bool:
+    """Whether the build of these objects leaves out kernels that are like others (csrc/cuda/cuda.cmake)."""
+    caches = (folder / "CMakeCache.txt" for folder in objects.resolve().parents)
+    cache = next((path for path in caches if path.exists()), None)
+    return cache is not None and "FASTGEMM_CUDA_TWINS:BOOL=OFF" in cache.read_text(encoding="utf-8")
+
+
+def stale_files(
+    kernels: list[Kernel], only: bool = False, check: bool = False, twins: bool = True
+) -> dict[Path, str]:
     """The generated files that are out of date, with their correct text. ``only``: only these kernels' rows
-    change. ``check``: only what was built counts. A line of the table then counts if all
-    instantiations of its kernel were built."""
+    change. ``check``: only what was built counts. ``twins``: whether kernels that are like others were built; if
+    not, a line of the table counts if all instantiations of its kernel were."""
     text = DOCUMENT.read_text(encoding="utf-8")
     stored = RESOURCES.read_text(encoding="utf-8") if RESOURCES.exists() else ""
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     new_table, new_resources, old = table(kernels), resources(kernels), text[start:end]
     if check:
-        lacking = left_out(stored, kernels)
+        lacking = set() if twins else left_out(stored, kernels)
         old, stored = of_built(old, stored, kernels, lacking)
         new_table = without_lines(new_table, lacking)
     if only:
@@ -385,14 +394,19 @@ def main() -> int:
     arguments = parser.parse_args()
     if lacking := missing("cuobjdump", "nvdisasm", "c++filt"):
         raise SystemExit(lacking)
+    twins = not twins_left_out(arguments.objects)
+    if not (twins or arguments.check):
+        raise SystemExit("the build lacks kernels that are like others: tools/compile_cuda.sh builds all")
     kernels = read_kernels(arguments.objects, arguments.kernel)
     problems = [f"{k.source}: {k.name} ({k.arch}): {what}" for k in kernels for what in k.problems()]
     for pattern in PROMISES:
         if arguments.kernel is None and not any(re.match(pattern, k.name) for k in kernels):
             problems.append(f"no kernel is called {pattern}")
-    for path, new in stale_files(kernels, arguments.kernel is not None, arguments.check).items():
+    for path, new in stale_files(kernels, arguments.kernel is not None, arguments.check, twins).items():
         if arguments.check:
-            problems.append(f"{path.relative_to(ROOT)} is out of date: run tools/check_sass.py")
+            problems.append(
+                f"{path.relative_to(ROOT)} is out of date: run tools/compile_cuda.sh and tools/check_sass.py"
+            )
         else:
             path.write_text(new, encoding="utf-8")
     for problem in problems:

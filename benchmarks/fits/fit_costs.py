@@ -174,7 +174,7 @@ def library_model(series: str) -> tuple[list[float], list[float]]:
     return costs, [error_of(c, costs, t) for c, t in zip(counts, seconds, strict=True)]
 
 
-def octaves(off: float) -> int:
+def percents_of_octave(off: float) -> int:
     return round(100 * off / math.log(2))
 
 
@@ -195,7 +195,9 @@ def library_defs() -> tuple[str, str]:
         points.append(f"constexpr LibraryPoint {name}[] = {{")
         for i in thin([_introspect.place(p) for p in problems], off, KEPT[series]):
             _, _, batch, m, n, k, a, b = problems[i]
-            points.append(f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {octaves(off[i])}}},")
+            points.append(
+                f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {percents_of_octave(off[i])}}},"
+            )
         points += ["};", ""]
     return "\n".join(points), "\n".join([*models, "#undef FASTGEMM_LIBRARY", ""])
 
@@ -224,7 +226,7 @@ def half_points() -> str:
         _, _, batch, m, n, k, a, b = problem
         offs = [error_of(_introspect.counts(name, problem, H200), costs[name], times[name]) for name in names]
         offs += [found[problem[1:]] for found in library]
-        percents = ", ".join(str(octaves(off)) for off in offs)
+        percents = ", ".join(str(percents_of_octave(off)) for off in offs)
         lines.append(f"    {{{batch}, {m}, {n}, {k}, {'NT'[a]}, {'NT'[b]}, {{{percents}}}}},")
     return "\n".join([*lines, "};", ""])
 

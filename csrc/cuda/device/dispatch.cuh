@@ -28,7 +28,7 @@ template <class T>
 inline constexpr bool kIsTwin =
     kDType<T> == DType::f16 || kDType<T> == DType::u8 || kDType<T> == DType::u8i8 || kDType<T> == DType::i8u8;
 
-// Whether this build has kernels like others. .ci/run compiles none (FASTGEMM_CUDA_TWINS in
+// Whether this build has kernels like others. nvcc compiles none for .ci/run (FASTGEMM_CUDA_TWINS in
 // csrc/cuda/cuda.cmake).
 #if FASTGEMM_NO_TWINS
 inline constexpr bool kTwinsAreBuilt = false;

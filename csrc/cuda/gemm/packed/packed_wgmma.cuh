@@ -118,6 +118,8 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
   const auto run = [&]<Scaled scaled>() {
     if constexpr (kIsBuilt<T>)
       launch<packed_wgmma_kernel<S, T, code, scaled>>("packed_wgmma", shape, context)(x, g);
+    else
+      throw NotBuilt();
   };
   if (g.scaled == Scaled::rows) return run.template operator()<Scaled::rows>();
   if constexpr (S::kN <= 64) {
