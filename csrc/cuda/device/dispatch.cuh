@@ -1,8 +1,6 @@
 // Maps the element type of a problem to the type that kernels are instantiated for.
 #pragma once
 
-#include <exception>
-
 #include "core/problem.h"
 #include "cuda/device/numeric.cuh"
 
@@ -22,35 +20,18 @@ inline constexpr DType kDType = std::is_same_v<T, double>                       
                                 : std::is_same_v<T, LongInt16>                   ? DType::i16i64
                                                                                  : DType::i32;
 
-// Whether kernels for T are like those for another type: Half for BFloat16, other bytes for int8_t. Most of
-// them differ only in the suffix of an instruction.
-template <class T>
-inline constexpr bool kIsTwin =
-    kDType<T> == DType::f16 || kDType<T> == DType::u8 || kDType<T> == DType::u8i8 || kDType<T> == DType::i8u8;
-
-// Whether this build has kernels like others. nvcc compiles none for .ci/run (FASTGEMM_CUDA_TWINS in
-// csrc/cuda/cuda.cmake).
-#if FASTGEMM_NO_TWINS
-inline constexpr bool kTwinsAreBuilt = false;
-#else
-inline constexpr bool kTwinsAreBuilt = true;
-#endif
-
 // Whether this build has the kernels of a type. The sanitizers run three types only (csrc/simt/simt.cmake).
+// For .ci/run nvcc leaves out types whose kernels are like those of another one (csrc/cuda/cuda.cmake).
 template <class T>
 inline constexpr bool kIsBuilt =
 #if FASTGEMM_THREE_TYPES
     std::is_same_v<T, float> || std::is_same_v<T, BFloat16> || std::is_same_v<T, int8_t>;
+#elif FASTGEMM_NO_TWINS
+    kDType<T> != DType::f16 && kDType<T> != DType::u8 && kDType<T> != DType::u8i8 && kDType<T> != DType::i8u8;
 #else
-    kTwinsAreBuilt || !kIsTwin<T>;
+    true;
 #endif
-
-// No std::runtime_error, because with <stdexcept> a small file takes 1.7 times as long to compile.
-struct NotBuilt : std::exception {
-  const char* what() const noexcept override {
-    return "fastgemm: this build has no CUDA kernels for this element type";
-  }
-};
+[[noreturn]] void not_built();
 
 // Calls body.operator()<T>() with the type T of the list that `type` stands for.
 template <class... T, class Body>
@@ -59,7 +40,7 @@ void with_element(DType type, Body&& body) {
     if constexpr (kIsBuilt<U>)
       body.template operator()<U>();
     else
-      throw NotBuilt();
+      not_built();
   };
   ((type == kDType<T> ? call.template operator()<T>() : void()), ...);
 }
@@ -71,10 +52,7 @@ void with_any_element(DType type, Body&& body) {
 // Scalars arrive as doubles. For integers they are whole numbers, taken modulo 2^32 or 2^64.
 template <class Acc>
 Acc scalar_of(double x) {
-  if constexpr (std::is_integral_v<Acc>)
-    return Acc(int64_t(x));
-  else
-    return Acc(x);
+  return std::is_integral_v<Acc> ? Acc(int64_t(x)) : Acc(x);
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET

@@ -278,10 +278,10 @@ __device__ __forceinline__ void load_runs(Run<T, source>* run, const QuantizeFp8
 template <class Body>
 void with_code_and_element(const QuantizeFp8& g, Body&& body) {
   with_code(g.code, [&]<Fp8 code>() {
-    if constexpr (kTwinsAreBuilt || code == Fp8::e4m3)
+    if constexpr (kIsBuilt<Half> || code == Fp8::e4m3)
       with_element<Half, BFloat16, float>(g.type, [&]<class T>() { body.template operator()<code, T>(); });
     else
-      throw NotBuilt();
+      not_built();
   });
 }
 

@@ -119,7 +119,7 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
     if constexpr (kIsBuilt<T>)
       launch<packed_wgmma_kernel<S, T, code, scaled>>("packed_wgmma", shape, context)(x, g);
     else
-      throw NotBuilt();
+      not_built();
   };
   if (g.scaled == Scaled::rows) return run.template operator()<Scaled::rows>();
   if constexpr (S::kN <= 64) {
