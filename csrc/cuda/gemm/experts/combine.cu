@@ -41,7 +41,9 @@ __global__ void __launch_bounds__(kThreads) combine_rows_kernel(const __grid_con
   for (int64_t token = blockIdx.y; token < g.tokens; token += gridDim.y) {
     const int64_t first = token * g.chosen;
     Acc sum[kEach] = {};
+#if defined(__CUDACC__)
 #pragma unroll 4
+#endif
     for (int j = 0; j < g.chosen; ++j) {
       const T* const from = static_cast<const T*>(g.y) + g.places[first + j] * g.row_stride + column;
       const V y = load_vector<V>(from);
