@@ -4,6 +4,7 @@ these times.
     python benchmarks/fits/measure_graphs.py --seed 7 --json h200_graphs.json
     python benchmarks/fits/measure_graphs.py --rest --add h200_graphs.json    the ordinary products that it lacks
     python benchmarks/fits/measure_graphs.py --layers 0 --batches 0 --sides 1 8192 --add h200_graphs.json
+    python benchmarks/fits/measure_graphs.py --only outer --most-k 32 --add h200_graphs.json    a new kernel
 
 Most products of a model follow one another without a pause, so kernels are timed that way: replays of a graph of
 about 20 calls, whose weights are cold and whose activations are warm, as in `python benchmarks/run.py grid`.
@@ -26,7 +27,7 @@ import torch
 from fastgemm import _introspect
 from fastgemm.bench.session import REFUSAL
 from fit_costs import LIBRARY
-from measure_kernels import history, random_problems, together
+from measure_kernels import history, problem_in, random_problems, together
 from points import Point, read_points, write_points
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -50,11 +51,17 @@ def rest(measured: list[Point]) -> list[tuple[Sizes, str]]:
     return [(sizes, layout) for sizes, layout in every if (*sizes, False, layout == "NT") not in known]
 
 
+def of_short_k(measured: list[Point], most_k: int) -> list[tuple[Sizes, str]]:
+    """The products of the file up to this k."""
+    return sorted({problem_in(point) for point in measured if point["k"] <= most_k})
+
+
 def problems(options: argparse.Namespace) -> list[tuple[Sizes, str]]:
     draw = random.Random(options.seed)
     shapes = layers.drawn(options.seed, options.layers)
     found = [((1, *shape), draw.choice(LAYOUTS)) for shape, _ in shapes]
-    found += random_problems(options.random, options.seed, *options.sides)
+    for (*sides, k), layout in random_problems(options.random, options.seed, *options.sides):
+        found.append(((*sides, k % options.most_k + 1 if options.most_k else k), layout))
     for (_, *sizes), layout in random_problems(options.batches, options.seed + 1, 16, 1024):
         found.append(((draw.choice((2, 4, 8, 16, 32, 64)), *sizes), layout))
     return found
@@ -83,19 +90,21 @@ class Operands:
         return captured(calls)
 
 
-def point_of(sizes: Sizes, layout: str, cache: int, also: list[str]) -> list[Point]:
-    """The kernels that are timed for each type: all for bfloat16, only the library for float16."""
+def point_of(sizes: Sizes, layout: str, cache: int, also: list[str], only: str | None = None) -> list[Point]:
+    """The kernels that are timed: for bfloat16 all, or ``only`` this one; for float16 only the library."""
     timer, graphs, calls = GraphTimer(), {}, 1
     transposed = tuple(letter == "T" for letter in layout)
     every = [Operands(sizes, layout, dtype, cache) for dtype in TYPES]  # graphs do not own what they read
     for operands, dtype in zip(every, TYPES, strict=True):
         name = str(dtype).removeprefix("torch.")
         calls = len(operands.plan)
-        graphs[name, LIBRARY] = operands.graph(torch.matmul)
+        if not only:
+            graphs[name, LIBRARY] = operands.graph(torch.matmul)
         if name == "float16":
             continue
         predicted = dict(_introspect.predictions((name, "ieee", *sizes, *transposed)))
-        for kernel in [*predicted, *(each for each in also if each not in predicted)]:
+        kernels = [only] if only else [*predicted, *(each for each in also if each not in predicted)]
+        for kernel in kernels:
             if kernel == LIBRARY:
                 continue
             try:
@@ -135,6 +144,8 @@ def main() -> None:
     parser.add_argument("--sides", type=int, nargs=2, default=(16, 8192), help="range of random sides")
     parser.add_argument("--batches", type=int, default=40, help="so many batches")
     parser.add_argument("--also", action="append", default=[], help="a kernel that is not predicted yet")
+    parser.add_argument("--only", help="with --add: times this kernel at the file's products")
+    parser.add_argument("--most-k", type=int, help="products up to this k")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--budget", type=float, default=560, help="seconds")
     options = parser.parse_args()
@@ -143,15 +154,18 @@ def main() -> None:
     points: list[Point] = []
     if options.add:
         before, points = read_points(options.add)
-        head |= history(before, "new problems")
-    wanted = rest(points) if options.rest else problems(options)
+        head |= history(before, options.only or "new problems")
+    if options.only:
+        wanted = of_short_k(points, options.most_k or max(point["k"] for point in points))
+    else:
+        wanted = rest(points) if options.rest else problems(options)
     random.Random(options.seed).shuffle(wanted)  # so the first ones are a fair selection
     with torch.no_grad():
         for i, (sizes, layout) in enumerate(wanted):
             if time.monotonic() > end:
                 print(f"{len(wanted) - i} of {len(wanted)} problems were not measured")
                 break
-            points = together(points, point_of(sizes, layout, cache, options.also))
+            points = together(points, point_of(sizes, layout, cache, options.also, options.only))
             torch.cuda.empty_cache()
     path = options.add or options.json
     write_points(path, head, points)

@@ -5,6 +5,7 @@
     python benchmarks/fits/measure_kernels.py --random 40 --multiprocessors 64 --json ...      on a part of the GPU
     python benchmarks/fits/measure_kernels.py --again h200.json --kernel dmma      after a change of one kernel
     python benchmarks/fits/measure_kernels.py --again h200.json --at bf16x6 --kernel crt       a new kernel
+    python benchmarks/fits/measure_kernels.py --again h200.json --at direct --kernel outer --most-k 32
     python benchmarks/fits/measure_kernels.py --again h200.json --random 60       new problems
 
 A point leaves out kernels that are far slower. fit_costs.py reads the first file, check_choices.py all files.
@@ -123,11 +124,11 @@ def problem_in(point: Point) -> tuple[Sizes, str]:
     return tuple(sizes), "NT"[a] + "NT"[b]
 
 
-def problems_at(points: list[Point], kernels: list[str]) -> Problems:
-    """The problems at which one of the kernels was measured."""
+def problems_at(points: list[Point], kernels: list[str], most_k: float = math.inf) -> Problems:
+    """The problems at which one of the kernels was measured, with a k of at most ``most_k``."""
     found: Problems = {}
     for point in points:
-        if not point["seconds"].keys().isdisjoint(kernels):
+        if point["k"] <= most_k and not point["seconds"].keys().isdisjoint(kernels):
             found.setdefault(series_of(point), []).append(problem_in(point))
     return found
 
@@ -154,6 +155,9 @@ def main() -> None:
     parser.add_argument("--again", type=Path, help="measure --kernel again at this file's points")
     parser.add_argument("--kernel", action="append", default=[], help="with --again: what to measure")
     parser.add_argument("--at", action="append", help="with --again: the problems of this other kernel")
+    parser.add_argument(
+        "--most-k", type=int, default=math.inf, help="with --again: only problems up to this k"
+    )
     parser.add_argument("--multiprocessors", type=int, help="use a green context with this many")
     options = parser.parse_args()
     if not (options.json or options.again):
@@ -171,7 +175,7 @@ def run(options: argparse.Namespace) -> None:
         before, points = read_points(options.again)
         what = ", ".join([*options.kernel, *["new problems"] * (options.random > 0)])
         head |= history(before, what)
-        at = problems_at(points, options.at or options.kernel)
+        at = problems_at(points, options.at or options.kernel, options.most_k)
         steps += [({name: at[name]}, options.kernel) for name in options.dtype or ORDER if name in at]
     grid = grid_of("gemm", "cuda") if options.grid else []
     problems = random.Random(options.seed).sample(grid, min(options.grid, len(grid)))

@@ -207,6 +207,17 @@ Counts count_direct(const GemmProblem& p, const Gpu& gpu) {
   return c;
 }
 
+Counts count_outer(const GemmProblem& p, const Gpu& gpu) {
+  const Facts f = facts(p);
+  const int values = plans::direct_values(f.size, f.k), blocks = plans::outer_blocks(f.out_size, values);
+  const int64_t columns = plans::outer_columns(f.out_size, values), rows = ceil_div(f.m, plans::kOuterRows);
+  const int64_t chunks = plans::outer_chunks(rows, ceil_div(f.n, columns) * f.batch, blocks,
+                                             plans::outer_most_chunks(f.out_size), gpu.multiprocessors);
+  const DType unit = p.type == DType::f32 ? DType::f64 : p.type;
+  const Launch launch{plans::kOuterRows * chunks, columns, plans::direct_depth(f.size, values), blocks};
+  return count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, unit));
+}
+
 Counts count_small_tile(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const int64_t depth = 128 / f.size;

@@ -56,8 +56,9 @@ inline constexpr std::string_view kCountNames[] = {FASTGEMM_COUNTS(FASTGEMM_NAME
 using CountsOf = Counts(const GemmProblem&, const Gpu&);
 using Counter = CountsOf*;
 CountsOf count_tiled, count_thread_tile, count_vectorized, count_small, count_batched, count_cp_async,
-    count_warp_specialized, count_narrow, count_direct, count_small_tile, count_skinny, count_one_wave,
-    count_split_k, count_wgmma_specialized, count_wgmma_boxes, count_mma_sync, count_dmma, count_crt,
-    count_bf16x6, count_three_planes, count_int8x10, count_int16x4, count_bf16x6_fused, count_library;
+    count_warp_specialized, count_narrow, count_direct, count_outer, count_small_tile, count_skinny,
+    count_one_wave, count_split_k, count_wgmma_specialized, count_wgmma_boxes, count_mma_sync, count_dmma,
+    count_crt, count_bf16x6, count_three_planes, count_int8x10, count_int16x4, count_bf16x6_fused,
+    count_library;
 
 }  // namespace fastgemm::predict

@@ -118,6 +118,23 @@ inline DirectPlan plan_direct(int64_t tiles, int64_t steps, int most_warps, int6
   return {4, 1};
 }
 
+// outer: a tile has 1 KB of each of 16 rows, and a block goes down up to 8 tiles. Steps are those
+// of `direct`, with 2 or 4 values; with 4 values of 16-bit types, 1 KB would take too many registers.
+inline constexpr int kOuterRows = 16;
+constexpr int outer_most_chunks(int result_bytes) { return result_bytes == 8 ? 4 : 8; }
+constexpr int outer_columns(int result_bytes, int values) {
+  return (values == 4 && result_bytes == 2 ? 512 : 1024) / result_bytes;
+}
+constexpr int outer_warps(int result_bytes, int values) {  // each has at most 64 columns
+  return outer_columns(result_bytes, values) * result_bytes / 128;
+}
+constexpr int outer_blocks(int result_bytes, int values) {  // of a multiprocessor
+  return (values == 2 ? 24 : 16) / outer_warps(result_bytes, values);
+}
+inline int64_t outer_chunks(int64_t rows, int64_t strips, int blocks, int most, int64_t processors) {
+  return std::clamp<int64_t>(rows * strips / (blocks * processors), 1, most);
+}
+
 // small_tile: k is split so that every multiprocessor has a block, with at least four stages each.
 inline int small_tile_splits(int64_t tiles, int64_t stages, int64_t processors) {
   constexpr int64_t kLeast = 4, kWorthIt = 16;  // stages; with fewer, a second launch takes longer
