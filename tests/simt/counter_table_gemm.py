@@ -229,6 +229,20 @@ def direct(s: int) -> list[Access]:
     ]
 
 
+def outer(s: int) -> list[Access]:
+    """A block reads its 16 rows of A once, and its columns of B once. Rows of C are stored in whole sectors."""
+    return [
+        Access("global load a", s, requests=Fraction(1, 512), sectors=s),
+        Access("global load b", s, requests=Fraction(1, 16), sectors=4),
+        Access("shared store", s, conflict=1, code="kPitchA"),
+        Access("shared store", 4, conflict=1, code="store_vector"),
+        Access("shared load", 4, conflict=1, code="load_vector<Value>"),
+        Access("shared load", 16, conflict=1, code="load_vector<Unit>"),
+        Access("none mma"),
+        Access("global store out", 16, requests=Fraction(s, 16), sectors=16),
+    ]
+
+
 def split_k(s: int) -> list[Access]:
     """Operands as in wgmma. Sums are stored in whole sectors, and another kernel adds them."""
     return [BOX_OF_A, BOXES_OF_B, Access("none mma"), Access("global store workspace", 8, sectors=8)]
@@ -327,6 +341,7 @@ GEMM = {
     "direct": Row(
         *("operands are loaded directly into registers", direct, (128, 128, 64), (F64, F32)),
     ),
+    "outer": Row(*("a result that is stored in whole sectors", outer, (64, 1024, 16), (BF16,))),
     "split_k": Row(
         *("sums of many parts of k, stored separately", split_k, (256, 128, 2048), (BF16,)),
         in_flight=lambda n: n == 4 * 32 * 1024,

@@ -36,7 +36,7 @@ pytestmark = needs_simulator
 
 CAPABILITY = {"hopper": 90, "ada": 89}
 # Rows of level 6 that launch the same kernels on every GPU since sm_80.
-SAME = {"narrow", "direct", "batched", "dmma_m8n8k4"}
+SAME = {"narrow", "direct", "outer", "batched", "dmma_m8n8k4"}
 PORTABLE = {row.name for row in fastgemm.kernels("gemm", "cuda") if row.needs == "sm_80" and row.level == 6}
 TWICE = PORTABLE - SAME
 # Rows whose blocks may share the k of a tile.

@@ -311,3 +311,22 @@ def test_direct_with_strides_beyond_32_bits_of_offset(dtype, layout, huge):
         check_gemm(a, b, out=poisoned(m, n, dtype=result_dtype(dtype)), kernel="direct")
     (launch,) = launches
     assert ", long, false, false, 2>" in launch["function"]
+
+
+@pytest.mark.parametrize(
+    ("first", "width", "layout", "k", "dtype", "adds"),
+    pairs((0, 1, 6, 15), (1100, 1121, 1127), LAYOUTS, (1, 9, 20), (BF16, F32, F64, I8), (False, True)),
+    ids=row_id,
+)
+def test_tiles_of_outer_share_sectors(first, width, layout, k, dtype, adds):
+    """Rows of several tiles that begin anywhere, and blocks that go down several tiles. Other elements stay."""
+    n = width - first - (27 if width > 1100 else 0)
+    a, b = operands(70, n, k, dtype, layout, slack=3)
+    result = result_dtype(dtype)
+    around = poisoned(70, width, dtype=result)
+    before = around.clone()
+    c, scales = (random_tensor(70, n, dtype=result), {"alpha": -1, "beta": 2}) if adds else (None, {})
+    with simulated_launches(FEW, HOPPER):
+        check_gemm(a, b, c, out=around[:, first : first + n], kernel="outer", **scales)
+    for columns in (slice(0, first), slice(first + n, None)):
+        assert torch.equal(around[:, columns].nan_to_num(7), before[:, columns].nan_to_num(7))

@@ -18,7 +18,7 @@ READING = (
     *("wgmma_boxes", "wgmma_wide", "wgmma_deep", "wgmma_overlapped", "wgmma_setmaxnreg", "wgmma_fused"),
     "wgmma_specialized",
     *("bf16x6", "bf16x6_fused", "bf16x3", "fp16x3", "int8x10", "int16x4", "crt"),
-    *("one_wave", "skinny", "narrow", "split_k", "small_tile", "batched", "direct", "symmetric"),
+    *("one_wave", "skinny", "narrow", "split_k", "small_tile", "batched", "direct", "outer", "symmetric"),
 )
 KERNELS = Table(
     [

@@ -215,7 +215,9 @@ Counts count_outer(const GemmProblem& p, const Gpu& gpu) {
                                              plans::outer_most_chunks(f.out_size), gpu.multiprocessors);
   const DType unit = p.type == DType::f32 ? DType::f64 : p.type;
   const Launch launch{plans::kOuterRows * chunks, columns, plans::direct_depth(f.size, values), blocks};
-  return count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, unit));
+  Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, unit));
+  if (f.k > launch.depth) c.launch = 1;  // never: a k of several steps is slow, and was not measured
+  return c;
 }
 
 Counts count_small_tile(const GemmProblem& p, const Gpu& gpu) {

@@ -129,7 +129,8 @@ constexpr int outer_warps(int result_bytes, int values) {  // each has at most 6
   return outer_columns(result_bytes, values) * result_bytes / 128;
 }
 constexpr int outer_blocks(int result_bytes, int values) {  // of a multiprocessor
-  return (values == 2 ? 24 : 16) / outer_warps(result_bytes, values);
+  const int warps = values == 2 ? 24 : result_bytes == 2 ? 12 : 16;
+  return warps / outer_warps(result_bytes, values);
 }
 inline int64_t outer_chunks(int64_t rows, int64_t strips, int blocks, int most, int64_t processors) {
   return std::clamp<int64_t>(rows * strips / (blocks * processors), 1, most);
