@@ -42,7 +42,7 @@ SELDOM = 0.006  # a kernel that is the fastest at a smaller share of its points 
 # Types that share the constants of a kernel, on both paths. Constants of their own would describe each type a
 # little better, but would not make better choices (check_choices.py).
 SHARED = {
-    "vectorized": ("float32", "int32"),
+    "vectorized": ("int32",),
     "tiled": ("int32",),
     "thread_tile": ("int32",),
     "warp_specialized": ("float32 half",),

@@ -216,7 +216,8 @@ Counts count_outer(const GemmProblem& p, const Gpu& gpu) {
   const DType unit = p.type == DType::f32 ? DType::f64 : p.type;
   const Launch launch{plans::kOuterRows * chunks, columns, plans::direct_depth(f.size, values), blocks};
   Counts c = count_tiles(f, launch, gpu, rate(gpu, Unit::tensor, unit));
-  if (f.k > launch.depth) c.launch = 1;  // never: a k of several steps is slow, and was not measured
+  // It is chosen where it was measured: on Hopper, and for a k of one step. A longer k is slow.
+  if (!gpu.wgmma || f.k > launch.depth) c.launch = 1;
   return c;
 }
 
