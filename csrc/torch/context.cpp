@@ -4,6 +4,9 @@
 #include <torch/csrc/stable/ops.h>
 
 #include "torch/framework.h"
+#if FASTGEMM_HAS_CUDA
+#include "torch/cuda_context.h"
+#endif
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -32,5 +35,15 @@ void CpuContext::parallel(int64_t tasks, Task task) {
 
 void CpuContext::callers_gemm(const GemmProblem& p) { framework_gemm(cpu_backend(), operands(), p); }
 void CpuContext::callers_transpose(const TransposeProblem& p) { framework_transpose(cpu_backend(), 0, p); }
+
+void with_gpu_context([[maybe_unused]] int device_index,
+                      [[maybe_unused]] const std::function<void(OpContext&, Device, int)>& body) {
+#if FASTGEMM_HAS_CUDA
+  CudaContext context(device_index);
+  body(context, Device::cuda, 0);
+#else
+  throw std::logic_error("fastgemm: a build without CUDA has no ops for GPUs");
+#endif
+}
 
 }  // namespace fastgemm::torch_ops

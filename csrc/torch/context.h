@@ -1,6 +1,7 @@
 // Implements core/context.h by torch: its threads or stream, scratch memory, and its own operators.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "core/interrupt.h"
@@ -9,9 +10,6 @@
 #include "core/workspace.h"
 #include "torch/op_context.h"
 #include "torch/views.h"
-#if FASTGEMM_HAS_CUDA
-#include "torch/cuda_context.h"
-#endif
 
 namespace fastgemm::torch_ops {
 
@@ -38,17 +36,15 @@ class CpuContext final : public OpContext {
   std::optional<Workspace> workspace_{std::in_place};
 };
 
+void with_gpu_context(int device_index, const std::function<void(OpContext&, Device, int)>& body);
+
 // Calls body(context, device, threads) for the device of the tensor. A GPU is the current device inside body,
 // and threads is 0 there. Throws if the call was stopped (core/interrupt.h).
 template <class Body>
 void with_context(const View& on, const Body& body) {
-#if FASTGEMM_HAS_CUDA
-  if (on.device_type != aoti_torch_device_type_cpu()) {
-    CudaContext context(on.device_index);
-    return body(context, Device::cuda, 0);
-  }
-#endif
-  (void)on;
+  // Only context.cpp knows whether there is CUDA code. A std::function of a reference allocates nothing.
+  if (on.device_type != aoti_torch_device_type_cpu())
+    return with_gpu_context(on.device_index, std::cref(body));
   CpuContext context;
   body(context, simulating() ? Device::simt : Device::cpu, context.threads());
   context.check();

@@ -15,6 +15,7 @@
 
 #include "core/can_run.h"
 #include "core/passes.h"
+#include "core/simulator.h"
 #include "strategies/strategies.h"
 #include "torch/choices.h"
 #include "torch/context.h"
