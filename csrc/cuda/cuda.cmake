@@ -1,10 +1,12 @@
 # The CUDA kernels. cudart is linked statically and the driver is looked up at first use, so that the library
 # loads on a machine without either. The tables are compiled in every build; without CUDA their rows say that
 # they are unavailable.
-set(FASTGEMM_CUDA_TABLES csrc/cuda/architectures.cpp csrc/cuda/available.cpp csrc/cuda/add/table.cpp
-                         csrc/cuda/gemm/table.cpp csrc/cuda/transpose/table.cpp csrc/cuda/gemm/predict/counters.cpp
-                         csrc/cuda/gemm/predict/facts.cpp csrc/cuda/gemm/predict/measured.cpp
-                         csrc/cuda/gemm/predict/predict.cpp csrc/cuda/gemm/predict/rates.cpp)
+set(FASTGEMM_CUDA_TABLES csrc/cuda/available.cpp csrc/cuda/add/table.cpp csrc/cuda/gemm/table.cpp
+                         csrc/cuda/transpose/table.cpp)
+# The same in builds with and without CUDA, and compiled by the same command, so that ccache finds them.
+set(FASTGEMM_CUDA_PREDICTIONS csrc/cuda/architectures.cpp csrc/cuda/gemm/predict/counters.cpp
+                              csrc/cuda/gemm/predict/facts.cpp csrc/cuda/gemm/predict/measured.cpp
+                              csrc/cuda/gemm/predict/predict.cpp csrc/cuda/gemm/predict/rates.cpp)
 include(csrc/cuda/architectures.cmake)
 
 # One file for each kernel. csrc/simt compiles the same list as C++.
@@ -17,7 +19,8 @@ function(fastgemm_add_cuda_kernels OBJECTS)
   add_library(fastgemm_cuda_tables OBJECT ${FASTGEMM_CUDA_TABLES})
   target_compile_definitions(fastgemm_cuda_tables PRIVATE FASTGEMM_HAS_CUDA=$<BOOL:${FASTGEMM_CUDA}>
                                                           FASTGEMM_CUDA_ARCHS=\"${FASTGEMM_CUDA_ARCHS_TEXT}\")
-  list(APPEND ${OBJECTS} $<TARGET_OBJECTS:fastgemm_cuda_tables>)
+  add_library(fastgemm_cuda_predictions OBJECT ${FASTGEMM_CUDA_PREDICTIONS})
+  list(APPEND ${OBJECTS} $<TARGET_OBJECTS:fastgemm_cuda_tables> $<TARGET_OBJECTS:fastgemm_cuda_predictions>)
   if(FASTGEMM_CUDA)
     target_link_libraries(fastgemm_cuda_tables PRIVATE CUDA::cudart_static)
     add_library(fastgemm_cuda OBJECT csrc/cuda/device/image.cu csrc/cuda/device/launch.cu csrc/cuda/device/tma.cu
