@@ -37,8 +37,8 @@ help:  ## list the targets and the variables, as plain make does
 	@echo
 	@sed -nE 's/^#   ([A-Z_]+=)/  \1/p' $(firstword $(MAKEFILE_LIST))
 
-# `make ladder` needs only the library and the commands. The simulator and the override library take longer to compile;
-# the other targets and `make .venv/.installed` build them.
+# `make ladder` needs only the library, for this processor, and the commands. The simulator, the override library and
+# kernels for other instruction sets take longer to compile; the other targets and `make .venv/.installed` build them.
 LIBRARY := $(or $(wildcard $(VENV)/.installed),$(VENV)/.library)
 
 ladder: $(LIBRARY)  ## check and time every level here, with a table, a plot and JSON
@@ -145,6 +145,7 @@ define INSTALL
 	@touch $@
 endef
 
+$(VENV)/.library: export FASTGEMM_NATIVE := 1
 $(VENV)/.library: export FASTGEMM_SIMT := 0
 $(VENV)/.library: export FASTGEMM_OVERRIDE := 0
 $(VENV)/.library: $(VENV)/.torch $(SOURCES)

@@ -7,6 +7,8 @@ Environment:
                          every GPU since 8.0. Default: those of the GPUs found, else release. On a GPU of 9.0,
                          90-real gives the code that all other GPUs run (csrc/cuda/architectures.cmake).
     FASTGEMM_SIMT        0 leaves out the simulator of the CUDA kernels (default 1).
+    FASTGEMM_NATIVE      1 compiles the kernels for CPUs only for the instruction set of this processor. On another
+                         processor this build raises an error.
     FASTGEMM_OVERRIDE    0 leaves out the override library, for a torch whose C++ interface it does not support.
     FASTGEMM_OVERRIDE_TORCHES
                          folders of further versions of torch, or of their headers, separated by ';'. An override
@@ -193,6 +195,7 @@ class CMakeBuild(build_ext):
             f"-DFASTGEMM_VERSION={self.distribution.get_version()}",
             f"-DFASTGEMM_OVERRIDE={'OFF' if os.environ.get('FASTGEMM_OVERRIDE') == '0' else 'ON'}",
             f"-DFASTGEMM_SIMT={'OFF' if os.environ.get('FASTGEMM_SIMT') == '0' else 'ON'}",
+            f"-DFASTGEMM_NATIVE={'ON' if os.environ.get('FASTGEMM_NATIVE') == '1' else 'OFF'}",
             f"-DFASTGEMM_OVERRIDE_TORCHES={os.environ.get('FASTGEMM_OVERRIDE_TORCHES', '')}",
             *cuda_options(torch),
         ]

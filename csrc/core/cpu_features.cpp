@@ -124,6 +124,17 @@ CpuFeatures capped() {
   return f;
 }
 
+// Throws if this build has no kernels for the instruction set.
+CpuFeatures with_kernels(const CpuFeatures& f) {
+#if defined(FASTGEMM_ONLY_ISA)
+  if (f.isa() != Isa::FASTGEMM_ONLY_ISA)
+    throw std::runtime_error(
+        "fastgemm: this build has kernels only for the instruction set of the processor that compiled it "
+        "(FASTGEMM_NATIVE); `make .venv/.installed` compiles all");
+#endif
+  return f;
+}
+
 // The size in bytes of a cache of processor 0 as Linux lists it ("32768K"), or 0. glibc's sysconf instead
 // counts the L3 of a whole AMD socket, several times what the cores of one die share.
 size_t listed_size(int index) {
@@ -161,7 +172,7 @@ const CpuFeatures& detected_cpu_features() {
 }
 
 const CpuFeatures& cpu_features() {
-  static const CpuFeatures found = capped();
+  static const CpuFeatures found = with_kernels(capped());
   return found;
 }
 

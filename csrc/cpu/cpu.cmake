@@ -20,6 +20,27 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
                             ${always_fma})
 endif()
 
+# make ladder: only this processor's instruction set, which halves the time of the CPU kernels. Linux lists what
+# core/cpu_features.cpp asks the processor for.
+option(FASTGEMM_NATIVE "compile CPU kernels only for the instruction set of this processor" OFF)
+if(FASTGEMM_NATIVE AND avx512 IN_LIST FASTGEMM_ISAS)
+  file(STRINGS /proc/cpuinfo features REGEX "^flags" LIMIT_COUNT 1)
+  string(REGEX MATCHALL "[a-z0-9_]+" features "${features}")
+  set(FASTGEMM_ISAS baseline)
+  set(needs_avx2 avx2 fma f16c)
+  set(needs_avx512 avx512f avx512bw avx512dq avx512vl)
+  foreach(isa avx2 avx512)
+    list(REMOVE_ITEM needs_${isa} ${features})
+    if(NOT needs_${isa} AND NOT needs_avx2)
+      set(FASTGEMM_ISAS ${isa})
+    endif()
+  endforeach()
+  set_property(SOURCE csrc/core/cpu_features.cpp csrc/cpu/add/table.cpp csrc/cpu/gemm/dequantize.cpp
+                      csrc/cpu/gemm/expert_passes.cpp csrc/cpu/gemm/fp8_passes.cpp csrc/cpu/gemm/table.cpp
+                      csrc/cpu/peak/peak.cpp csrc/cpu/transpose/table.cpp
+               APPEND PROPERTY COMPILE_DEFINITIONS FASTGEMM_ONLY_ISA=${FASTGEMM_ISAS})
+endif()
+
 function(fastgemm_add_cpu_kernels OBJECTS)
   set(scalar ${FASTGEMM_CPU_GEMM_SCALAR} ${FASTGEMM_CPU_TRANSPOSE_SCALAR} ${FASTGEMM_CPU_ADD_SCALAR})
   set(per_isa ${FASTGEMM_CPU_GEMM_ISA} ${FASTGEMM_CPU_TRANSPOSE_ISA} ${FASTGEMM_CPU_ADD_ISA}

@@ -3,6 +3,7 @@
 
 #include "core/cpu_features.h"
 #include "cpu/add/levels.h"
+#include "cpu/per_isa.h"
 
 namespace fastgemm {
 namespace {
@@ -12,14 +13,8 @@ void serial(const AddProblem& p, Context&) {
   kernel(p);
 }
 
-// One kernel compiled for each instruction set, in the order of Isa.
-#if defined(__x86_64__)
-#define FASTGEMM_PER_ISA(kernel) {baseline::kernel, avx2::kernel, avx512::kernel}
-#else
-#define FASTGEMM_PER_ISA(kernel) {baseline::kernel, baseline::kernel, baseline::kernel}
-#endif
-constexpr AddKernel kVectorized[] = FASTGEMM_PER_ISA(add_vectorized);
-constexpr AddKernel kStreaming[] = FASTGEMM_PER_ISA(add_streaming);
+constexpr AddKernel kVectorized[] = {FASTGEMM_PER_ISA(add_vectorized)};
+constexpr AddKernel kStreaming[] = {FASTGEMM_PER_ISA(add_streaming)};
 
 AddKernel for_this_cpu(const AddKernel (&kernels)[3]) {
   return kernels[static_cast<int>(cpu_features().isa())];

@@ -4,10 +4,9 @@
 
 #include <utility>
 
-#include "core/cpu_features.h"
 #include "cpu/gemm/levels.h"
+#include "cpu/per_isa.h"
 
-#if defined(__x86_64__)
 namespace fastgemm {
 
 template <auto baseline, auto avx2, auto avx512, class... Arguments>
@@ -23,7 +22,5 @@ void by_isa(Arguments&&... arguments) {
 }
 
 }  // namespace fastgemm
-#define FASTGEMM_BY_ISA(name) by_isa<baseline::name, avx2::name, avx512::name>
-#else
-#define FASTGEMM_BY_ISA(name) baseline::name
-#endif
+
+#define FASTGEMM_BY_ISA(name) by_isa<FASTGEMM_PER_ISA(name)>

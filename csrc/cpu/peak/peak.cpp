@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/cpu_features.h"
+#include "cpu/per_isa.h"
 
 namespace fastgemm {
 
@@ -32,14 +32,9 @@ using Burst = double (*)(int64_t);
 Burst burst_for(DType t) {
   const int which = t == DType::f64 ? 0 : (t == DType::f32 || t == DType::f16) ? 1 : t == DType::i32 ? 2 : -1;
   if (which < 0) return nullptr;
-#if defined(__x86_64__)
-  constexpr Burst avx512_bursts[] = {avx512::burst_f64, avx512::burst_f32, avx512::burst_i32};
-  constexpr Burst avx2_bursts[] = {avx2::burst_f64, avx2::burst_f32, avx2::burst_i32};
-  if (cpu_features().isa() == Isa::avx512) return avx512_bursts[which];
-  if (cpu_features().isa() == Isa::avx2) return avx2_bursts[which];
-#endif
-  constexpr Burst baseline_bursts[] = {baseline::burst_f64, baseline::burst_f32, baseline::burst_i32};
-  return baseline_bursts[which];
+  constexpr Burst bursts[][3] = {
+      {FASTGEMM_PER_ISA(burst_f64)}, {FASTGEMM_PER_ISA(burst_f32)}, {FASTGEMM_PER_ISA(burst_i32)}};
+  return bursts[which][static_cast<int>(cpu_features().isa())];
 }
 
 double now() {

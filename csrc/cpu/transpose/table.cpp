@@ -2,6 +2,7 @@
 #include "core/table.h"
 
 #include "core/cpu_features.h"
+#include "cpu/per_isa.h"
 #include "cpu/transpose/block.h"
 #include "cpu/transpose/copy.h"
 
@@ -13,15 +14,9 @@ void serial(const TransposeProblem& p, Context& context) {
   is_row_copy(p) ? copy_rows(p, context) : run_serial(p, kernel);
 }
 
-// One kernel compiled for each instruction set, in the order of Isa.
-#if defined(__x86_64__)
-#define FASTGEMM_PER_ISA(kernel) {baseline::kernel, avx2::kernel, avx512::kernel}
-#else
-#define FASTGEMM_PER_ISA(kernel) {baseline::kernel, baseline::kernel, baseline::kernel}
-#endif
-constexpr BlockKernel kSimd[] = FASTGEMM_PER_ISA(simd_block);
-constexpr BlockKernel kStreaming[] = FASTGEMM_PER_ISA(streaming_block);
-constexpr BlockKernel kPipelined[] = FASTGEMM_PER_ISA(pipelined_block);
+constexpr BlockKernel kSimd[] = {FASTGEMM_PER_ISA(simd_block)};
+constexpr BlockKernel kStreaming[] = {FASTGEMM_PER_ISA(streaming_block)};
+constexpr BlockKernel kPipelined[] = {FASTGEMM_PER_ISA(pipelined_block)};
 
 BlockKernel for_this_cpu(const BlockKernel (&kernels)[3]) {
   return kernels[static_cast<int>(cpu_features().isa())];
