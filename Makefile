@@ -141,7 +141,7 @@ define INSTALL
 	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'nanobind>=2.9'
 	$(BIN)/python setup.py $(QUIET) build_ext --inplace
 	@echo "fastgemm: installing what the commands$(1) need into $(VENV), once"
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[$(2)]'
+	$(BIN)/python -m pip install --quiet $(3) --no-build-isolation --editable '.[$(2)]'
 	@touch $@
 endef
 
@@ -151,8 +151,9 @@ $(VENV)/.library: export FASTGEMM_OVERRIDE := 0
 $(VENV)/.library: $(VENV)/.torch $(SOURCES)
 	$(call INSTALL,,cli)
 
+# Tests import a part of these packages, so pip would compile most of their modules to bytecode in vain.
 $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
-	$(call INSTALL, and the tests,test)
+	$(call INSTALL, and the tests,test,--no-compile)
 
 $(VENV)/.lint: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet 'basedpyright==1.40.2' 'clang-format==18.1.8' 'mypy==2.4.1' 'ruff>=0.6' \
