@@ -72,8 +72,14 @@ PROMISES = {
     r"add_vectors_kernel<[^,]+, (2|4|8|16),": {LOAD, STORE},
 }
 
-# The types whose kernels .ci/run leaves out (kIsBuilt of csrc/cuda/device/dispatch.cuh), and their twins.
-TWINS = ((r"\bHalf\b", "BFloat16"), (r"\bMixedBytes<\w+, \w+>|\buint8\b", "int8"), (r"Fp8\)1", "Fp8)0"))
+# The types and layouts whose kernels .ci/run leaves out (kIsBuilt of csrc/cuda/device/dispatch.cuh, with_majors of
+# operand_tile.cuh), and their twins.
+TWINS = (
+    (r"\bHalf\b", "BFloat16"),
+    (r"\bMixedBytes<\w+, \w+>|\buint8\b", "int8"),
+    (r"Fp8\)1", "Fp8)0"),
+    (r"\(Major\)(0, \(Major\)1|1, \(Major\)0)", "(Major)0, (Major)0"),
+)
 
 # Kernels that spill on this architecture only, and their bytes of stack. sm_120 has no fp64 tensor cores
 # (dmma is never predicted to be fast there). The other kernels multiply bytes, with both operands contiguous

@@ -36,7 +36,7 @@ function(fastgemm_add_cuda_kernels OBJECTS)
                                                      "${CMAKE_COMMAND};-E;env;CCACHE_DEPEND=1;${CMAKE_CUDA_COMPILER_LAUNCHER}")
     endif()
     # The kernels of a type and of its twin (csrc/cuda/device/dispatch.cuh) have nearly the same machine code.
-    option(FASTGEMM_CUDA_TWINS "compile the CUDA kernels for float16, unsigned bytes and e5m2" ON)
+    option(FASTGEMM_CUDA_TWINS "compile the CUDA kernels that are like others: see CONTRIBUTING.md" ON)
     if(NOT FASTGEMM_CUDA_TWINS)
       target_compile_definitions(fastgemm_cuda PRIVATE FASTGEMM_NO_TWINS=1)
     endif()

@@ -99,6 +99,8 @@ def test_a_check_compares_what_was_built(pages):
         ("MixedBytes<uint8, int8>", "int8"),
         ("Pair<Half>", "Pair<BFloat16>"),
         ("(fastgemm::Fp8)1, Half", "(fastgemm::Fp8)0, BFloat16"),
+        ("BFloat16, (Major)0, (Major)1", "BFloat16, (Major)0, (Major)0"),
+        ("Half, (Major)1, (Major)0", "BFloat16, (Major)0, (Major)0"),
     ],
 )
 def test_a_check_needs_one_kernel_of_two_twins(pages, leaves, stays):

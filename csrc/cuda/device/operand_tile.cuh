@@ -1,12 +1,12 @@
 // The tile of an operand in shared memory, as the tensor memory accelerator writes it and wgmma reads it:
-// (side, kK), where kK is 128 bytes of k, in swizzled rows of 128 bytes. Tiles begin at multiples of 1024
-// bytes.
+// (side, kK), where kK is 128 bytes of k, in swizzled rows of 128 bytes, from a multiple of 1024 bytes on.
 //
 //   Major::k, one box: a row for each m or n      Major::mn, boxes of kK rows: 128 bytes of m or n
 //     side 0 | k 0 ........ 127 bytes |             k 0 | side 0 ... |   | side 64 ... |
 //     side 1 | k 0 ........ 127 bytes |             k 1 | side 0 ... |   | side 64 ... |
 #pragma once
 
+#include "cuda/device/dispatch.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 
@@ -24,8 +24,7 @@ struct SideBox {
 // along rows, it is one box (side, kK). If m or n does, it is boxes (kK, SideBox<T>::kSide) side by side.
 template <class T, Major major, int side>
 struct OperandTile {
-  static constexpr int kK = 128 / int(sizeof(T));
-  static constexpr int kBytes = side * 128;
+  static constexpr int kK = 128 / int(sizeof(T)), kBytes = side * 128;
   static constexpr int kSteps = 4;  // instructions along k, 32 bytes each
   static constexpr bool kInRows = major == Major::k;
   static constexpr int kBoxSide = kInRows ? side : SideBox<T>::kSide, kBoxes = side / kBoxSide;
@@ -52,8 +51,7 @@ struct OperandTile {
   }
 };
 
-// sum (64, 2 R) += the product of two tiles along all of kK, or = without `accumulate`. a and b are the
-// descriptors for the first instruction.
+// sum (64, 2 R) += the product of two tiles along kK, or = without `accumulate`. a and b are those of step 0.
 template <class T, class A, class B, Major a_major, Major b_major, int R>
 __device__ __forceinline__ void multiply_tiles(Accumulator<T> (&sum)[R], MatrixDescriptor a,
                                                MatrixDescriptor b, bool accumulate) {
@@ -69,9 +67,11 @@ void with_majors(Major a, Major b, Body&& body) {
     body.template operator()<Major::k, Major::k>();
   } else {
     if (a == Major::k && b == Major::k) return body.template operator()<Major::k, Major::k>();
+#if !FASTGEMM_NO_TWINS  // They are like the kernels whose operands have the same Major (dispatch.cuh).
     if (a == Major::k) return body.template operator()<Major::k, Major::mn>();
     if (b == Major::k) return body.template operator()<Major::mn, Major::k>();
-    body.template operator()<Major::mn, Major::mn>();
+#endif
+    a == b ? body.template operator()<Major::mn, Major::mn>() : not_built();
   }
 }
 

@@ -1,4 +1,4 @@
-// Where a call ends whose element type this build leaves out (device/dispatch.cuh).
+// Where a call ends whose element type or layout this build leaves out (device/dispatch.cuh).
 #include <stdexcept>
 
 #include "cuda/device/dispatch.cuh"
@@ -6,7 +6,7 @@
 namespace fastgemm::FASTGEMM_TARGET {
 
 void not_built() {
-  throw std::runtime_error("fastgemm: this build has no CUDA kernels for this element type");
+  throw std::runtime_error("fastgemm: this build has no CUDA kernels for this element type or layout");
 }
 
 }  // namespace fastgemm::FASTGEMM_TARGET
