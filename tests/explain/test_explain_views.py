@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 
 import explain_model as model
@@ -30,8 +31,8 @@ def test_html_is_well_formed_and_has_no_scripts(report_of):
     tags.feed(html)
     assert not tags.open and "script" not in tags.seen
     assert "staged[i][x]" in html and "t.to&lt;T&gt;" in html, "source is escaped"
-    assert "32.0" in html and 'class="bad"' in html
-    for scheme in ("color:black", "color:white", "background:white", "#fff"):
+    assert re.search(r"<span[^>]*color: #d64024[^>]*>\s*32\.0\s*<", html), "waste is red"
+    for scheme in ("color: #000000", "color: #ffffff", "background"):
         assert scheme not in html, "the page decides"
 
 

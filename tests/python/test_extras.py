@@ -48,7 +48,7 @@ REPORT = "report = fastgemm.explain('transpose', level=2, shape=(64, 64)); "
     ("use", "message"),
     [
         (REPORT + "print(report)", "ModuleNotFoundError: fastgemm: a report as text needs rich"),
-        (REPORT + "report._repr_html_()", "ModuleNotFoundError: fastgemm: a report as a table needs rich"),
+        (REPORT + "report._repr_html_()", "ModuleNotFoundError: fastgemm: a report as text needs rich"),
         (REPORT + "report.plot()", "ModuleNotFoundError: fastgemm: a plot needs matplotlib"),
         ("from fastgemm.cli import main; main()", "fastgemm: the command line needs click"),
     ],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Report(Findings):
-    """The memory accesses of a kernel, by source line. Prints as text, and as tables in a notebook.
+    """The memory accesses of a kernel, by source line. Prints as text, in a notebook with colours.
 
     Attributes:
         op, shape, dtype, layout: the problem; ``weight``: the format of a packed weight, or None.
@@ -59,7 +59,7 @@ class Report(Findings):
         return f"<fastgemm.Report {self.title}, {len(self.sites)} sites, {len(self.problems)} problems>"
 
     def _repr_html_(self) -> str:
-        with needed_by("a report as a table"):
-            from .html import as_html
+        with needed_by("a report as text"):
+            from .text import as_html
 
         return as_html(self)

@@ -1,4 +1,4 @@
-"""A report as text: tables of rich, for the terminal and for str()."""
+"""A report as tables of rich: for the terminal, for str() and, as HTML, for notebooks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from .counts import Launch, Site
@@ -287,9 +288,23 @@ def renderables(report: Findings) -> Iterator[RenderableType]:
     yield from limits(report)
 
 
-def as_text(report: Findings) -> str:
-    written = io.StringIO()
-    console = Console(file=written, width=WIDTH, color_system=None, force_terminal=False)
+def _printed(report: Findings) -> Console:
+    console = Console(file=io.StringIO(), record=True, width=WIDTH, color_system=None, force_terminal=False)
     for part in renderables(report):
         console.print(part)
-    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+    return console
+
+
+def as_text(report: Findings) -> str:
+    return "\n".join(line.rstrip() for line in _printed(report).export_text().splitlines())
+
+
+# Colours that can be read on light and on dark pages, in the order of a terminal's. All other text has the page's.
+_GREY, _RED = (128, 128, 128), (214, 64, 36)
+_COLOURS = [_GREY, _RED, (60, 150, 60), (170, 120, 0), (60, 120, 220), (170, 80, 190), (0, 145, 155), _GREY]
+_THEME = TerminalTheme(_GREY, _GREY, _COLOURS, _COLOURS)
+_HTML = '<pre style="overflow-x:auto;line-height:1.3;font-family:ui-monospace,monospace">{code}</pre>'
+
+
+def as_html(report: Findings) -> str:
+    return _printed(report).export_html(theme=_THEME, code_format=_HTML, inline_styles=True)
