@@ -21,22 +21,11 @@ from ._drop_in.enable import tune_by_environment as _tune_by_environment
 from ._drop_in.patch import patch
 from ._drop_in.routed import Routed
 from ._load_choices import load as _load_what_is_kept
-from ._ops.autocast import register as _register_autocast
 from ._ops.grouped import grouped_mm
-from ._ops.grouped import register as _register_autocast_of_grouped_products
 from ._ops.linear import linear
-from ._ops.linear import register as _register_autocast_of_layers
 from ._ops.moe import moe
 from ._ops.torch_flags import torch_computes as _torch_computes
-from ._quantized.gradient import register as _register_autocast_of_quantized_layers
-from ._tracing.autograd import register as _register_autograd
-from ._tracing.conjugates import register as _register_lazy
-from ._tracing.fake import register as _register_fake
-from ._tracing.fake_fp8 import register as _register_fake_of_fp8
-from ._tracing.fake_grouped import register as _register_fake_of_grouped_products
-from ._tracing.fake_quantized import register as _register_fake_of_quantized_layers
-from ._tracing.flops import register as _register_flop_formulas
-from ._tracing.functorch import register as _register_transforms
+from ._tracing import register as _register_with_torch
 from .distributed import register_on_import as _register_sharding_rules
 from .fp8 import quantize_fp8, scaled_grouped_mm, scaled_mm
 from .ops import add, add_, gemm, matmul, transpose
@@ -109,19 +98,8 @@ def __dir__() -> list[str]:
 
 if not _override_library.use_in_eager_mode():  # which answers in C++
     _introspect.set_framework_probe(_torch_computes)
-_register_fake()
-_register_fake_of_quantized_layers()
-_register_fake_of_grouped_products()
-_register_fake_of_fp8()
-_register_autograd()
-_register_transforms()
+_register_with_torch()
 _register_sharding_rules()
-_register_autocast()
-_register_autocast_of_layers()
-_register_autocast_of_quantized_layers()
-_register_autocast_of_grouped_products()
-_register_lazy()
-_register_flop_formulas()
 _load_what_is_kept()
 _enable_by_environment()
 _tune_by_environment()

@@ -12,7 +12,7 @@ from torch.overrides import has_torch_function_variadic
 from .. import _errors
 from .dispatch import Op, choice_of, increment_version, needs_function, ops, overridden, public, tracing_state
 from .integer_scales import exact_sum
-from .vmap import batch_first, rank_of
+from .vmap import batch_first, rank_of, runs
 
 
 def add(
@@ -117,9 +117,7 @@ def _options(alpha: float, level: int | None, kernel: str | None) -> dict[str, A
 class AddFunction(torch.autograd.Function):
     """add for eager gradients, torch.func transforms and forward-mode AD."""
 
-    @staticmethod
-    def forward(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
-        return ops._add.default(a, b, **options)
+    forward = runs(ops._add.default)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -141,9 +139,8 @@ class AddFunction(torch.autograd.Function):
         return total.expand(ctx.out_shape).clone()
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], a: Tensor, b: Tensor, options: dict[str, Any]
-    ) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+        a, b, options = arguments
         rank = max(rank_of(a, in_dims[0]), rank_of(b, in_dims[1]))
         a, b = batch_first(a, in_dims[0], rank), batch_first(b, in_dims[1], rank)
         return add(a, b, **public(options)), 0

@@ -16,7 +16,6 @@ from .. import _override_library
 from .registration import library
 
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
-_OPS = ("gemm", "_gemm", "_matmul")
 
 is_enabled = torch.is_autocast_enabled
 
@@ -45,6 +44,13 @@ def operands(
     return a, b, c
 
 
+def of_bias(bias: Tensor | None, x: Tensor, options: dict[str, Any]) -> Tensor | None:
+    """A bias that is added to products of ``x``, which has been cast."""
+    if bias is None or bias.dtype == x.dtype:
+        return bias
+    return operands(bias, bias, options={**options, "out_dtype": None})[0]
+
+
 def _kernel(
     op: torch._ops.OpOverload, cast: Callable[..., tuple[Tensor | None, ...]]
 ) -> Callable[..., Tensor]:
@@ -60,13 +66,9 @@ def _kernel(
 
 
 def give_kernels(names: Iterable[str], cast: Callable[..., tuple[Tensor | None, ...]]) -> None:
-    """Registers autocast kernels of ops, except those of C++. ``cast`` casts an op's tensors."""
+    """Registers autocast kernels of ops, except those of C++: for torch.compile, and for eager calls without a
+    gradient."""
     in_c = ("_gemm", "_matmul", "_fused_linear") if _override_library.use_in_eager_mode() else ()
     for name in names:
         for key in _KEYS.values() if name not in in_c else ():
             library.impl(name, _kernel(getattr(torch.ops.fastgemm, name).default, cast), key)
-
-
-def register() -> None:
-    """Registers autocast kernels of products, for torch.compile and for eager calls without a gradient."""
-    give_kernels(_OPS, operands)

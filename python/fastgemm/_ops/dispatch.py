@@ -117,6 +117,7 @@ class Op:
         others: ops with the same arguments, which eager calls use.
         bare: runs eager calls without a gradient.
         differentiable: runs calls that need a gradient or a transform, after autocast's casts.
+        cast: makes autocast's casts of an op's tensors; None if autocast does not change the op.
         finds_gradients: whether ``bare`` is differentiable, on a CPU and a GPU.
     """
 
@@ -126,12 +127,14 @@ class Op:
         others: tuple[str, ...],
         bare: Callable[..., Tensor],
         differentiable: Callable[..., Tensor],
+        cast: Callable[..., tuple[Tensor | None, ...]] | None = None,
         finds_gradients: bool = False,
     ) -> None:
         self.names = name, *others
         self.packet = getattr(ops, name)
         self.into: Any = self.packet.out._op if "out" in self.packet.overloads() else None
-        self.bare, self.differentiable, self.finds_gradients = bare, differentiable, finds_gradients
+        self.bare, self.differentiable, self.cast = bare, differentiable, cast
+        self.finds_gradients = finds_gradients
 
     def call(
         self,

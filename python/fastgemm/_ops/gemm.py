@@ -153,7 +153,7 @@ def _differentiable(a: Tensor, b: Tensor, c: Tensor | None = None, **options: An
     return GemmFunction.apply(a, b, c, options)
 
 
-PRODUCT = Op("gemm", ("_gemm", "_matmul"), _bare, _differentiable, FINDS_GRADIENTS)
+PRODUCT = Op("gemm", ("_gemm", "_matmul"), _bare, _differentiable, autocast.operands, FINDS_GRADIENTS)
 
 
 class GemmFunction(torch.autograd.Function):
@@ -168,9 +168,12 @@ class GemmFunction(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         a, b, c, options = inputs
-        _save_gemm(ctx, a, b, c, options)
+        # As in torch, only tensors that a gradient needs are saved: not the input of a frozen layer, for example.
+        needs_a, needs_b = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
         ctx.save_for_forward(a, b)
-        ctx.out_shape = output.shape
+        ctx.shapes, ctx.out_shape = (a.shape, b.shape, None if c is None else c.shape), output.shape
+        ctx.dtype, ctx.options = a.dtype, options
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -196,14 +199,8 @@ class GemmFunction(torch.autograd.Function):
         return reduce(torch.add, terms)
 
     @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        a: Tensor,
-        b: Tensor,
-        c: Tensor | None,
-        options: dict[str, Any],
-    ) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+        a, b, c, options = arguments
         if rank_of(a, in_dims[0]) < 2 or rank_of(b, in_dims[1]) < 2:
             raise ValueError("fastgemm: a and b must have at least 2 dimensions inside vmap")
         rank = max(rank_of(a, in_dims[0]), rank_of(b, in_dims[1]))
@@ -214,15 +211,6 @@ class GemmFunction(torch.autograd.Function):
         if in_dims[0] is None and in_dims[1] is None:
             a = a.expand((info.batch_size,) + (1,) * (rank - a.dim()) + a.shape)
         return gemm(a, b, c, **public(options)), 0
-
-
-def _save_gemm(ctx: Any, a: Tensor, b: Tensor, c: Tensor | None, options: dict[str, Any]) -> None:
-    # As in torch, only tensors that a gradient needs are saved: not the input of a frozen layer, for example.
-    needs_a, needs_b = ctx.needs_input_grad[:2]
-    ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
-    ctx.shapes = a.shape, b.shape, None if c is None else c.shape
-    ctx.dtype = a.dtype
-    ctx.options = options
 
 
 def _gemm_gradients(

@@ -23,7 +23,7 @@ from .gated import SWIGLU, swiglu
 from .gather import gathered
 from .gemm import gemm
 from .linear import ACTIVATIONS, _check_activation
-from .vmap import batch_first, rank_of
+from .vmap import batch_first, rank_of, runs
 
 ON_HOPPER = "grouped_wgmma"
 """The row that gathers rows, and joins a gate and up."""
@@ -230,11 +230,7 @@ def _check_rows(a: Tensor, b: Tensor, rows: Tensor) -> None:
 class GroupedFunction(torch.autograd.Function):
     """grouped_mm for gradients, torch.func transforms and forward-mode AD, without an activation."""
 
-    @staticmethod
-    def forward(
-        a: Tensor, b: Tensor, offs: Tensor | None, bias: Tensor | None, options: dict[str, Any]
-    ) -> Tensor:
-        return ops._grouped_mm.default(a, b, offs, bias, **options)
+    forward = runs(ops._grouped_mm.default)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -284,15 +280,8 @@ class GroupedFunction(torch.autograd.Function):
         return reduce(torch.add, terms)
 
     @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        a: Tensor,
-        b: Tensor,
-        offs: Tensor | None,
-        bias: Tensor | None,
-        options: dict[str, Any],
-    ) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+        a, b, offs, bias, options = arguments
         size = info.batch_size
         if offs is None:  # a batch of batches
             out = gemm(batch_first(a, in_dims[0], 3), batch_first(b, in_dims[1], 3), **public(options))
@@ -308,11 +297,11 @@ class GroupedFunction(torch.autograd.Function):
                 return x
             return x.select(dim, i) if size else x.new_zeros((*x.shape[:dim], *x.shape[dim + 1 :]))
 
-        tensors = a, b, offs, bias
-        results = [
-            GROUPED.call(tuple(map(member, tensors, in_dims[:4], (i,) * 4)), options)  # type: ignore[arg-type]
-            for i in range(max(size, 1))  # of no member, the shape is that of a product of zeros
+        # Of no member, the shape is that of a product of zeros.
+        members: list[Any] = [
+            tuple(map(member, arguments[:4], in_dims[:4], (i,) * 4)) for i in range(max(size, 1))
         ]
+        results = [GROUPED.call(each, options) for each in members]
         return torch.stack(results)[:size], 0
 
 
@@ -350,9 +339,7 @@ def operands(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """The operands in the types that autocast gives them."""
     a, b, _ = autocast.operands(a, b, options=options)
-    if bias is not None and a.dtype != bias.dtype:
-        bias = autocast.operands(bias, bias, options={**options, "out_dtype": None})[0]
-    return a, b, offs, bias
+    return a, b, offs, autocast.of_bias(bias, a, options)
 
 
 def differentiable(
@@ -373,9 +360,4 @@ def differentiable(
     return ACTIVATIONS[activation](GroupedFunction.apply(a, b, offs, bias, options))
 
 
-GROUPED = Op("grouped_mm", ("_grouped_mm",), ops._grouped_mm.default._op, differentiable)
-
-
-def register() -> None:
-    """Registers autocast kernels of grouped products."""
-    autocast.give_kernels(GROUPED.names, operands)
+GROUPED = Op("grouped_mm", ("_grouped_mm",), ops._grouped_mm.default._op, differentiable, operands)

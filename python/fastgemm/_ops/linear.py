@@ -22,7 +22,7 @@ from .codes import CODES, as_codes, check_out_scale
 from .dispatch import CHOICE, Op, compiled_override, ops, options_of, overridden, public
 from .gated import SWIGLU, check_residual, gated, with_residual
 from .gemm import _gemm_gradients, gemm
-from .vmap import batch_first, rank_of
+from .vmap import batch_first, rank_of, runs
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -220,9 +220,7 @@ def operands(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """The operands in the types that autocast gives them: the residual that of the result."""
     x, weight, residual = autocast.operands(x, weight, residual, options=options)
-    if bias is not None and x.dtype != bias.dtype:
-        bias = autocast.operands(bias, bias, options={**options, "out_dtype": None})[0]
-    return x, weight, bias, residual
+    return x, weight, autocast.of_bias(bias, x, options), residual
 
 
 class LinearFunction(torch.autograd.Function):
@@ -232,11 +230,7 @@ class LinearFunction(torch.autograd.Function):
     makes sure that reverse mode does not get here with such a call.
     """
 
-    @staticmethod
-    def forward(
-        x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, options: dict[str, Any]
-    ) -> Tensor:
-        return ops._fused_linear.default(x, weight, bias, residual, **options)
+    forward = runs(ops._fused_linear.default)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -270,14 +264,8 @@ class LinearFunction(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, grad if needs[3] else None, None
 
     @staticmethod
-    def jvp(
-        ctx: Any,
-        x_t: Tensor | None,
-        weight_t: Tensor | None,
-        bias_t: Tensor | None,
-        residual_t: Tensor | None,
-        _: None,
-    ) -> Tensor:
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        x_t, weight_t, bias_t, residual_t, _ = tangents
         x, weight, bias, result = ctx.saved_tensors
         how = _how(ctx.options)
         terms = [] if x_t is None else [gemm(x_t, weight, trans_b=True, **how)]
@@ -294,15 +282,8 @@ class LinearFunction(torch.autograd.Function):
         return total
 
     @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        residual: Tensor | None,
-        options: dict[str, Any],
-    ) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+        x, weight, bias, residual, options = arguments
         of_x, of_weight, of_bias, of_residual = in_dims[:4]
         size = info.batch_size
 
@@ -385,9 +366,4 @@ def _finished_by_torch(inner: Tensor, activation: str, residual: Tensor | None) 
     return result if residual is None else result + residual
 
 
-LAYER = Op("linear", ("_fused_linear",), ops._fused_linear.default._op, differentiable)
-
-
-def register() -> None:
-    """Registers autocast kernels of layers."""
-    autocast.give_kernels(("linear", "_fused_linear"), operands)
+LAYER = Op("linear", ("_fused_linear",), ops._fused_linear.default._op, differentiable, operands)

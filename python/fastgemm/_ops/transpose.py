@@ -10,7 +10,7 @@ from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
 from .dispatch import Op, choice_of, ops, overridden, public
-from .vmap import rank_of
+from .vmap import rank_of, runs
 
 
 def transpose(
@@ -58,9 +58,7 @@ def transpose(
 class TransposeFunction(torch.autograd.Function):
     """transpose for eager gradients, torch.func transforms and forward-mode AD."""
 
-    @staticmethod
-    def forward(a: Tensor, options: dict[str, Any]) -> Tensor:
-        return ops._transpose.default(a, **options)
+    forward = runs(ops._transpose.default)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -1,8 +1,21 @@
-"""The common parts of the vmap rules of the autograd functions."""
+"""The common parts of the autograd functions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import Tensor
+
+
+def runs(op: Callable[..., Tensor]) -> Any:
+    """The ``forward`` of an autograd.Function whose arguments are those of an op, and last its options."""
+
+    def forward(*arguments: Any) -> Tensor:
+        *operands, options = arguments
+        return op(*operands, **options)
+
+    return staticmethod(forward)
 
 
 def batch_first(x: Tensor, dim: int | None, rank: int) -> Tensor:

@@ -20,6 +20,7 @@ from .._ops.linear import (
     _through_activation,
     _without_activation,
 )
+from .._ops.vmap import runs
 from . import layout
 from .formats import Packing, Parts
 
@@ -45,18 +46,7 @@ class QuantizedLinearFunction(torch.autograd.Function):
     by torch.
     """
 
-    @staticmethod
-    def forward(
-        x: Tensor,
-        codes: Tensor,
-        scales: Tensor | None,
-        zeros: Tensor | None,
-        by: Tensor | None,
-        bias: Tensor | None,
-        residual: Tensor | None,
-        options: dict[str, Any],
-    ) -> Tensor:
-        return ops._quantized_linear.default(x, codes, scales, zeros, by, bias, residual, **options)
+    forward = runs(ops._quantized_linear.default)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -82,9 +72,9 @@ class QuantizedLinearFunction(torch.autograd.Function):
         return grad_x, None, None, None, None, grad_bias, grad if of_residual else None, None
 
     @staticmethod
-    def jvp(ctx: Any, x_t: Tensor | None, *others: Any) -> Tensor:
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         *weight, result = ctx.saved_tensors
-        *_, bias_t, residual_t, _ = others
+        x_t, *_, bias_t, residual_t, _ = tangents
         total: Any = None
         if x_t is not None:
             total = differentiable(x_t, *weight, **_without_activation(ctx.options))
@@ -97,21 +87,11 @@ class QuantizedLinearFunction(torch.autograd.Function):
         return total
 
     @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        x: Tensor,
-        codes: Tensor,
-        scales: Tensor | None,
-        zeros: Tensor | None,
-        by: Tensor | None,
-        bias: Tensor | None,
-        residual: Tensor | None,
-        options: dict[str, Any],
-    ) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+        x, *weight, bias, residual, options = arguments
         if any(dim is not None for dim in in_dims[1:5]):
             raise ValueError("fastgemm: vmap cannot batch a QuantizedWeight; x, bias and residual it can")
-        size, weight = info.batch_size, (codes, scales, zeros, by)
+        size = info.batch_size
 
         def rows(t: Tensor, dim: int | None) -> Tensor:
             return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
@@ -122,7 +102,6 @@ class QuantizedLinearFunction(torch.autograd.Function):
         if in_dims[5] is None:  # members are more rows
             out = differentiable(x, *weight, bias, residual, **options)
             return out.unflatten(0, members), 0
-        assert bias is not None
         activation = options.get("activation")
         out = differentiable(x, *weight, **_without_activation(options)).unflatten(0, members)
         out = out + bias.movedim(in_dims[5], 0).unsqueeze(1)
@@ -131,44 +110,23 @@ class QuantizedLinearFunction(torch.autograd.Function):
         return out if residual is None else out + residual.unflatten(0, members), 0
 
 
-def operands(
-    x: Tensor,
-    codes: Tensor,
-    scales: Tensor | None,
-    zeros: Tensor | None,
-    by: Tensor | None,
-    bias: Tensor | None = None,
-    residual: Tensor | None = None,
-    *,
-    options: dict[str, Any],
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+def operands(x: Tensor, *others: Any, options: dict[str, Any]) -> tuple[Any, ...]:
     """The operands in the types that autocast gives them: the residual that of the result."""
+    *weight, bias, residual = (*others, None, None)[:6]
     x, _, residual = autocast.operands(x, x, residual, options=options)
-    if bias is not None and bias.dtype != x.dtype:
-        bias = autocast.operands(bias, bias, options={})[0]
-    return x, codes, scales, zeros, by, bias, residual
+    return x, *weight, autocast.of_bias(bias, x, options), residual
 
 
-def differentiable(
-    x: Tensor,
-    codes: Tensor,
-    scales: Tensor | None,
-    zeros: Tensor | None,
-    by: Tensor | None,
-    bias: Tensor | None = None,
-    residual: Tensor | None = None,
-    **options: Any,
-) -> Tensor:
+def differentiable(x: Tensor, *others: Any, **options: Any) -> Tensor:
     """The op with its gradient, also where torch.compile, torch.export or a transform of torch.func sees it.
 
     A kernel with an epilogue cannot store a second result, the input of the activation. If the gradient needs
     it, the product is stored, and torch's functions follow.
     """
-    weight = codes, scales, zeros, by
+    # The casts are made here, so that autograd sees them.
+    x, *weight, bias, residual = operands(x, *others, options=options)
     if _errors.wants_gradient(*weight):
         raise RuntimeError("fastgemm: no gradient reaches a QuantizedWeight, but its tensors require one")
-    # The casts are made here, so that autograd sees them.
-    x, *_, bias, residual = operands(x, *weight, bias, residual, options=options)
     activation = options.get("activation")
     told_by_result = activation is None or (activation == "relu" and residual is None)
     if told_by_result or activation not in ACTIVATIONS or not needs_function(x, bias):
@@ -177,9 +135,6 @@ def differentiable(
     return _finished_by_torch(inner, activation, residual)
 
 
-LAYER = Op("quantized_linear", ("_quantized_linear",), ops._quantized_linear.default._op, differentiable)
-
-
-def register() -> None:
-    """Registers autocast kernels of these layers."""
-    autocast.give_kernels(LAYER.names, operands)
+LAYER = Op(
+    "quantized_linear", ("_quantized_linear",), ops._quantized_linear.default._op, differentiable, operands
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -49,6 +49,20 @@ def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dt
         lambda: f"out_dtype={out_dtype} is not available for {dtype} operands",
     )
     return usual if out_dtype is None else out_dtype
+
+
+def check_activation(activation: str | None, accepted: Iterable[str] = ACTIVATIONS) -> None:
+    _require(
+        activation is None or activation in accepted,
+        lambda: f"unknown activation {activation!r}; accepted: {', '.join(accepted)} or None",
+    )
+
+
+def check_invariant(invariant: bool, level: int | None, impl: str | None) -> None:
+    _require(
+        not invariant or (level is None and impl is None),
+        lambda: "invariant=True chooses the kernel; it takes no level and no kernel",
+    )
 
 
 def _check_scales(dtype: torch.dtype, **scales: float | None) -> None:
@@ -185,15 +199,9 @@ def _linear(
     residual: Tensor | None = None,
     *,
     activation: str | None = None,
-    level: int | None = None,
-    impl: str | None = None,
-    precision: str | None = None,
-    out_dtype: torch.dtype | None = None,
+    **options: Any,
 ) -> Tensor:
-    _require(
-        activation is None or activation in ACTIVATIONS,
-        lambda: f"unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
-    )
+    check_activation(activation)
     _require(
         input.dtype in FLOATS or (input.is_complex() and activation is None),
         lambda: f"input must be of a floating-point type, got {input.dtype}",
@@ -201,9 +209,7 @@ def _linear(
     _require(
         weight.dim() == 2, lambda: f"weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}"
     )
-    result = _gemm(
-        input, weight, trans_b=True, level=level, impl=impl, precision=precision, out_dtype=out_dtype
-    )
+    result = _gemm(input, weight, trans_b=True, **options)
     _check_tensors(bias, residual)
     _check_devices(input, bias, residual)
     check_terms(input, result, bias, residual)

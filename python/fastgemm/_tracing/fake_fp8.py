@@ -4,6 +4,7 @@ quantize_fp8.cpp."""
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from .._fp8.recipes import CODES, E8M0, RECIPES, Blocks
 from .._ops.gated import SWIGLU
 from .._ops.linear import ACTIVATIONS
 from ..table import check_choice
-from .fake import _check_devices, _check_tensors, _register, _require
+from .fake import _check_devices, _check_tensors, _register, _require, check_activation
 
 
 def _check_operand(name: str, x: Tensor, scale: Tensor, blocks: tuple[int, int]) -> None:
@@ -37,14 +38,8 @@ def scaled_mm(
     bias: Tensor | None = None,
     residual: Tensor | None = None,
     *,
-    block_m: int,
-    block_k_of_a: int,
-    block_k_of_b: int,
-    block_n: int,
     activation: str | None = None,
-    level: int | None = None,
-    impl: str | None = None,
-    out_dtype: torch.dtype | None = None,
+    **options: Any,
 ) -> Tensor:
     _check_tensors(a, b, scale_a, scale_b, bias, residual)
     _check_devices(a, b, scale_a, scale_b, bias, residual)
@@ -52,36 +47,15 @@ def scaled_mm(
         a.dim() == b.dim() and a.dim() in (2, 3) and (a.dim() == 2 or a.shape[0] == b.shape[0]),
         lambda: f"a and b must be matrices, or batches of as many, got {tuple(a.shape)} and {tuple(b.shape)}",
     )
-    _require(a.shape[-1] == b.shape[-2], lambda: f"inner sizes differ: {tuple(a.shape)}, {tuple(b.shape)}")
-    _check_operand("a", a, scale_a, (block_m, block_k_of_a))
-    _check_operand("b", b, scale_b, (block_k_of_b, block_n))
-    out_dtype = out_dtype or torch.bfloat16
-    _require(out_dtype in WIDE, lambda: f"out_dtype={out_dtype} is no type of the op's results")
-    _require(
-        activation is None or activation in ACTIVATIONS,
-        lambda: f"unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
-    )
+    out_dtype = _check_product(a, b, scale_a, scale_b, **options)
+    check_activation(activation)
     result = a.new_empty((*a.shape[:-1], b.shape[-1]), dtype=out_dtype)
     _check_terms(result, bias, residual)
-    if level is not None or impl is not None:
-        _check_choice(a, (block_m, block_k_of_a), (block_n, block_k_of_b), out_dtype, level, impl)
     return result
 
 
 def scaled_grouped_mm(
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    offs: Tensor,
-    *,
-    block_m: int,
-    block_k_of_a: int,
-    block_k_of_b: int,
-    block_n: int,
-    level: int | None = None,
-    impl: str | None = None,
-    out_dtype: torch.dtype | None = None,
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, offs: Tensor, *, block_m: int, **options: Any
 ) -> Tensor:
     _check_tensors(a, b, scale_a, scale_b, offs)
     _check_devices(a, b, scale_a, scale_b, offs)
@@ -91,7 +65,6 @@ def scaled_grouped_mm(
             f"a must be a matrix and b have one for each group, got {tuple(a.shape)} and {tuple(b.shape)}"
         ),
     )
-    _require(a.shape[-1] == b.shape[-2], lambda: f"inner sizes differ: {tuple(a.shape)}, {tuple(b.shape)}")
     _require(
         offs.dim() == 1 and offs.dtype == torch.int32 and offs.shape[0] == b.shape[0],
         lambda: (
@@ -99,34 +72,45 @@ def scaled_grouped_mm(
         ),
     )
     _require(block_m <= 1, lambda: "scales of a belong to single rows or to all of it")
-    _check_operand("a", a, scale_a, (block_m, block_k_of_a))
-    _check_operand("b", b, scale_b, (block_k_of_b, block_n))
-    out_dtype = out_dtype or torch.bfloat16
-    _require(out_dtype in WIDE, lambda: f"out_dtype={out_dtype} is no type of the op's results")
-    if level is not None or impl is not None:
-        _check_choice(a, (block_m, block_k_of_a), (block_n, block_k_of_b), out_dtype, level, impl, "m")
+    out_dtype = _check_product(a, b, scale_a, scale_b, "m", block_m=block_m, **options)
     return a.new_empty((a.shape[0], b.shape[-1]), dtype=out_dtype)
 
 
-def _check_choice(
+def _check_product(
     a: Tensor,
-    of_a: tuple[int, int],
-    of_b: tuple[int, int],
-    out_dtype: torch.dtype,
-    level: int | None,
-    impl: str | None,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
     groups: str = "none",
-) -> None:
-    """Whether there is such a row for any type that the product may have: this depends on strides, too. A CPU
-    multiplies groups one after the other."""
-    by_lines = all(lines <= 1 and along_k == 0 for lines, along_k in (of_a, of_b))
-    narrow = torch.float16 if out_dtype == torch.float16 else torch.bfloat16
+    *,
+    block_m: int,
+    block_k_of_a: int,
+    block_k_of_b: int,
+    block_n: int,
+    level: int | None = None,
+    impl: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.dtype:
+    """The checks of both products. Returns the type of the result.
+
+    With a level or kernel, there must be such a row for any type that the product may have: this depends on
+    strides, too. A CPU multiplies groups one after the other."""
+    _require(a.shape[-1] == b.shape[-2], lambda: f"inner sizes differ: {tuple(a.shape)}, {tuple(b.shape)}")
+    _check_operand("a", a, scale_a, (block_m, block_k_of_a))
+    _check_operand("b", b, scale_b, (block_k_of_b, block_n))
+    wanted = out_dtype or torch.bfloat16
+    _require(wanted in WIDE, lambda: f"out_dtype={wanted} is no type of the op's results")
+    if level is None and impl is None:
+        return wanted
+    by_lines = max(block_m, block_n) <= 1 and block_k_of_a == block_k_of_b == 0
+    narrow = torch.float16 if wanted == torch.float16 else torch.bfloat16
     errors = []
     wide = (narrow, torch.float32) if by_lines else (torch.float32,)
     for dtype, code in ((a.dtype, "none"), *product(wide, ("none", "e4m3"))):
         for grouped in {groups, "none"} if a.device.type != "cuda" else {groups}:
             try:
-                return check_choice("gemm", a.device, dtype, level, impl, code=code, groups=grouped)
+                check_choice("gemm", a.device, dtype, level, impl, code=code, groups=grouped)
+                return wanted
             except (RuntimeError, ValueError) as error:
                 errors.append(error)
     raise errors[0]
@@ -173,10 +157,7 @@ def quantize_fp8(
         and (block_rows, block_cols, e8m0) == (0, 0, False)
     )
     _require(given, lambda: "a scale that is given is one float32")
-    _require(
-        activation in (None, *ACTIVATIONS, SWIGLU),
-        lambda: f"unknown activation {activation!r}; accepted: {', '.join((*ACTIVATIONS, SWIGLU))} or None",
-    )
+    check_activation(activation, (*ACTIVATIONS, SWIGLU))
     shape = x.shape
     if activation == SWIGLU:
         _require(x.shape[1] % 2 == 0, lambda: f"swiglu halves the result, whose size {x.shape[1]} is odd")

@@ -13,7 +13,16 @@ from .._ops.gated import SWIGLU
 from .._ops.grouped import GROUPED
 from .._ops.linear import ACTIVATIONS, FLOATS
 from ..table import check_choice, check_precision, takes_product
-from .fake import _check_devices, _check_dtypes, _check_tensors, _register, _require, _result_dtype
+from .fake import (
+    _check_devices,
+    _check_dtypes,
+    _check_tensors,
+    _register,
+    _require,
+    _result_dtype,
+    check_activation,
+    check_invariant,
+)
 
 
 def _check_offs(a: Tensor, b: Tensor, offs: Tensor | None) -> None:
@@ -61,7 +70,11 @@ def grouped_mm(
     _require(k == b.shape[-2], lambda: f"inner sizes differ: {k} and {b.shape[-2]}")
     dtype = _result_dtype(a.dtype, out_dtype)
     check_precision(precision, part_dtype(a.dtype))
-    _check_activation(a, activation)
+    check_activation(activation, (*ACTIVATIONS, SWIGLU))
+    _require(
+        activation is None or a.dtype in FLOATS,
+        lambda: f"an activation is for floating-point types, got {a.dtype}",
+    )
     by_columns = a.dim() == 3 and b.dim() == 2
     if bias is not None:
         of_groups = bias.dim() == 2 and not by_columns and bias.shape[0] == groups
@@ -69,10 +82,7 @@ def grouped_mm(
             (bias.dim() == 1 or of_groups) and bias.shape[-1] == n and bias.dtype in (a.dtype, dtype),
             lambda: f"bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit",
         )
-    _require(
-        not invariant or (level is None and impl is None),
-        lambda: "invariant=True chooses the kernel; it takes no level and no kernel",
-    )
+    check_invariant(invariant, level, impl)
     types = a.dtype, b.dtype, out_dtype
     if not takes_product(product_type(*types), a.device, level, impl):
         check_choice("gemm", a.device, multiplied_as(*types), level, impl, precision)
@@ -126,17 +136,6 @@ def combine_gradients(
     )
     none = (0, 0)
     return y.new_empty(y.shape if of_rows else none), weights.new_empty(weights.shape if of_weights else none)
-
-
-def _check_activation(a: Tensor, activation: str | None) -> None:
-    _require(
-        activation in (None, SWIGLU, *ACTIVATIONS),
-        lambda: f"unknown activation {activation!r}; accepted: {', '.join(ACTIVATIONS)} or None",
-    )
-    _require(
-        activation is None or a.dtype in FLOATS,
-        lambda: f"an activation is for floating-point types, got {a.dtype}",
-    )
 
 
 def register() -> None:
