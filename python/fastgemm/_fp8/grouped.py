@@ -13,7 +13,7 @@ from .._ops.dispatch import choice_of, ops, overridden
 from .._ops.grouped import GROUPED
 from ..table import invariant_choice
 from .product import WIDE, check_codes, refuse_gradient, scaled_mm
-from .recipes import CODES, Recipe, recipe_named, scales_of
+from .recipes import CODES, Recipe, as_arguments, recipe_named, scales_of
 
 NAME = "scaled_grouped_mm"
 
@@ -143,14 +143,8 @@ def _groups_of_rows(
 ) -> Tensor:
     scale_a, blocks_a = scales_of("a", a, scale_a, recipes[0])
     scale_b, blocks_b = scales_of("b", b, scale_b, recipes[1])
-    return ops.scaled_grouped_mm(
-        *(a, b, scale_a, scale_b, offs),
-        block_m=blocks_a.lines,
-        block_k_of_a=blocks_a.along_k,
-        block_k_of_b=blocks_b.along_k,
-        block_n=blocks_b.lines,
-        **options,
-    )
+    blocks = as_arguments(blocks_a, blocks_b)
+    return ops.scaled_grouped_mm(a, b, scale_a, scale_b, offs, **blocks, **options)
 
 
 def _groups_of_k(

@@ -19,7 +19,7 @@ from .._ops.gated import SWIGLU, gated
 from .._ops.linear import ACTIVATIONS
 from .._typing import GatedActivation, OutRecipe
 from ..table import invariant_choice
-from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, scales_of
+from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, as_arguments, scales_of
 
 WIDE = (torch.bfloat16, torch.float16, torch.float32)
 PRECISIONS = ("promoted", "fast")
@@ -196,14 +196,7 @@ def _blocks_of(
         return None
     (m, k), n = a, b[1]
     of_a, of_b = _recipe_of(scale_a, m, k), _recipe_of(scale_b[::-1], n, k)
-    if of_a is None or of_b is None:
-        return None
-    return {
-        "block_m": of_a.lines,
-        "block_k_of_a": of_a.along_k,
-        "block_k_of_b": of_b.along_k,
-        "block_n": of_b.lines,
-    }
+    return None if of_a is None or of_b is None else as_arguments(of_a, of_b)
 
 
 def _recipe_of(scale: tuple[int, ...], lines: int, k: int) -> Blocks | None:
@@ -302,14 +295,8 @@ def _multiply(
         )
     if residual is not None and not is_matrix:
         residual = residual.reshape(*a.shape[:-1], n)
-    result = ops.scaled_mm(
-        *(a, b, scale_a, scale_b, bias, residual),
-        block_m=blocks_a.lines,
-        block_k_of_a=blocks_a.along_k,
-        block_k_of_b=blocks_b.along_k,
-        block_n=blocks_b.lines,
-        **options,
-    )
+    blocks = as_arguments(blocks_a, blocks_b)
+    result = ops.scaled_mm(a, b, scale_a, scale_b, bias, residual, **blocks, **options)
     return result if is_matrix else result.reshape(shape)
 
 

@@ -30,6 +30,11 @@ class Blocks(NamedTuple):
         return _count(lines, self.lines), _count(k, self.along_k)
 
 
+def as_arguments(a: Blocks, b: Blocks) -> dict[str, int]:
+    """The arguments of a product's op that say which codes of its operands share a scale."""
+    return {"block_m": a.lines, "block_k_of_a": a.along_k, "block_k_of_b": b.along_k, "block_n": b.lines}
+
+
 def _count(size: int, block: int) -> int:
     return (size + block - 1) // block if block else 1
 

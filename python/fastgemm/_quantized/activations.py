@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _errors
-from .._fp8.recipes import RECIPES, Blocks
+from .._fp8.recipes import RECIPES, Blocks, as_arguments
 from .._ops.dispatch import choice_of, ops
 from .._typing import Activation
 from ..table import invariant_choice
@@ -94,9 +94,6 @@ def linear(
     codes, scales = ops.quantize_fp8(x, block_rows=of_x.lines, block_cols=of_x.along_k, dtype=q._codes.dtype)
     return ops.scaled_mm(
         *(codes, q._codes.mT, scales, scales_of_weight.mT, bias, residual),
-        block_m=of_x.lines,
-        block_k_of_a=of_x.along_k,
-        block_k_of_b=of_weight.along_k,
-        block_n=of_weight.lines,
+        **as_arguments(of_x, of_weight),
         **options,
     )
