@@ -52,33 +52,22 @@ def linear(
     _check_activation(activation)
     if q._order is not None:
         x = x.index_select(-1, q._order)
-    choice = level, kernel, out_dtype, invariant
-    if x.dim() == 2:
-        return _rows(x, q, bias, residual, activation, choice)
     shape = (*x.shape[:-1], n)
-    if residual is not None and residual.shape != shape:
-        raise ValueError(
-            f"fastgemm: residual has shape {tuple(residual.shape)}, expected that of the result, {tuple(shape)}"
-        )
-    residual = None if residual is None else _as_rows(residual)
-    return _rows(_as_rows(x), q, bias, residual, activation, choice).reshape(shape)
-
-
-def _rows(
-    x: Tensor,
-    q: Packed,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: Activation | None,
-    choice: activations.Choice,
-) -> Tensor:
-    """:func:`linear` of a matrix x."""
+    if len(shape) != 2:
+        if residual is not None and residual.shape != shape:
+            raise ValueError(
+                f"fastgemm: residual has shape {tuple(residual.shape)}, expected that of the result, {shape}"
+            )
+        x, residual = _as_rows(x), None if residual is None else _as_rows(residual)
+    choice = level, kernel, out_dtype, invariant
     if q._activations is not None:
-        return activations.linear(x, q, bias, residual, activation, choice)
-    q, options = _options(q, *choice)
-    if activation is not None:
-        options["activation"] = activation
-    return LAYER.call((x, q._codes, q._scales, q._zeros, q._global, bias, residual), options)
+        result = activations.linear(x, q, bias, residual, activation, choice)
+    else:
+        q, options = _options(q, *choice)
+        if activation is not None:
+            options["activation"] = activation
+        result = LAYER.call((x, q._codes, q._scales, q._zeros, q._global, bias, residual), options)
+    return result if len(shape) == 2 else result.reshape(shape)
 
 
 def _options(

@@ -6,9 +6,9 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from .formats import CODES, Packing
+from .plain import pack
 
 INTEGERS = {"int4": (-8, 7), "int8": (-128, 127)}
 LARGEST_E4M3 = 448.0
@@ -38,9 +38,9 @@ def rounded(w: Tensor, scale: Tensor, zero: Tensor | None, packing: Packing, by:
         return x.nan_to_num_(0).clamp_(-LARGEST_E4M3, LARGEST_E4M3).to(torch.float8_e4m3fn)
     bounds = torch.tensor(_bounds(packing.code), dtype=torch.float32, device=x.device)
     if packing.code == "nf4":
-        return _pairs(torch.bucketize(x, bounds, out_int32=True).to(torch.uint8))
+        return pack(torch.bucketize(x, bounds, out_int32=True).to(torch.uint8))
     sign = (x < 0).to(torch.uint8) << 3
-    return _pairs(torch.bucketize(x.abs_(), bounds, out_int32=True).to(torch.uint8) | sign)
+    return pack(torch.bucketize(x.abs_(), bounds, out_int32=True).to(torch.uint8) | sign)
 
 
 def _over(w: Tensor, divisor: Tensor, start: Tensor | None, packing: Packing) -> Tensor:
@@ -63,7 +63,7 @@ def _integers(w: Tensor, divisor: Tensor, zero: Tensor | None, packing: Packing)
     start = torch.full_like(divisor, offset) if zero is None else zero.float() + offset
     x = _over(w, divisor, start, packing).clamp_(offset + lowest, offset + highest)
     codes = x.view(torch.int32).to(torch.uint8)
-    return codes.view(torch.int8) if packing.code == "int8" else _pairs(codes)
+    return codes.view(torch.int8) if packing.code == "int8" else pack(codes)
 
 
 @cache
@@ -75,10 +75,3 @@ def _bounds(code: str) -> tuple[float, ...]:
     if code == "e2m1":
         middles[1::2] = torch.nextafter(middles[1::2], torch.zeros(3))
     return tuple(middles.tolist())
-
-
-def _pairs(codes: Tensor) -> Tensor:
-    """Packs two codes of 4 bits into each byte."""
-    if codes.shape[1] % 2:
-        codes = functional.pad(codes, (0, 1))
-    return codes[:, ::2] | codes[:, 1::2] << 4
