@@ -17,7 +17,7 @@ from ._nn.layers import CHOICE, Linear, choose, take_apart
 from ._nn.linear import conv1d, linear
 from ._nn.surgery import Notes, change_class, check_module, has_own_forward, why_left
 from ._typing import Precision
-from .table import check_product_choice, invariant_choice
+from .table import checked_choice
 
 __all__ = [
     "Linear",
@@ -124,9 +124,7 @@ def convert(
         hint = "; layers and activations are joined by fastgemm.nn.fuse(model)" if "fuse" in unknown else ""
         raise TypeError(f"fastgemm.nn.convert: unexpected keyword argument {next(iter(unknown))!r}{hint}")
     check_module("convert", module)
-    if invariant:
-        level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.nn.convert")
-    check_product_choice(level, kernel, precision, "fastgemm.nn.convert")
+    level, kernel = checked_choice(level, kernel, precision, invariant, "fastgemm.nn.convert")
     notes = Notes("convert")
     for name, layer in module.named_modules():
         if are_experts(layer) and only(name, layer):

@@ -158,6 +158,17 @@ def check_product_choice(
         _rows_of_choice("gemm", None, level, kernel, by)
 
 
+def checked_choice(
+    level: int | None, kernel: str | None, precision: str | None, invariant: bool, by: str
+) -> tuple[int | None, str | None]:
+    """The level and kernel for these arguments. Raises as :func:`check_product_choice` does, and as
+    :func:`invariant_choice`."""
+    if invariant:
+        level, kernel = None, invariant_choice(level, kernel, precision, by)
+    check_product_choice(level, kernel, precision, by)
+    return level, kernel
+
+
 INVARIANT = {"invariant": 6, "naive": 1}
 """The kernels for ``invariant=True``, whose rows do not depend on each other, and their levels."""
 

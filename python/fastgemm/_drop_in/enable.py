@@ -8,7 +8,7 @@ import warnings
 from .. import _override_library
 from .._introspect import set_everywhere, set_tunes_all
 from .._typing import Precision
-from ..table import check_product_choice, invariant_choice
+from ..table import checked_choice
 from . import exit_report
 from .routed import Routed
 from .scope import Choice, measure_first_calls
@@ -59,9 +59,7 @@ def enable(
         >>> routed.ops
         Counter({'mm': 1})
     """
-    if invariant:
-        level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.enable")
-    check_product_choice(level, kernel, precision, "fastgemm.enable")
+    level, kernel = checked_choice(level, kernel, precision, invariant, "fastgemm.enable")
     _override_library.require("fastgemm.enable")
     routed = Routed()
     _tune_all(tune)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from .. import _override_library
 from .._typing import Precision
-from ..table import check_product_choice, invariant_choice
+from ..table import checked_choice
 from .routed import Routed
 from .scope import Choice, Entry, enter, leave, measure_first_calls
 
@@ -110,10 +110,8 @@ class patch(contextlib.ContextDecorator):  # lower case, because it is used like
         tune: bool = False,
         extend: bool = False,
     ) -> None:
-        if invariant:
-            level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.patch")
-        check_product_choice(level, kernel, precision, "fastgemm.patch")
-        self._level, self._kernel, self._precision = level, kernel, precision
+        self._level, self._kernel = checked_choice(level, kernel, precision, invariant, "fastgemm.patch")
+        self._precision = precision
         self._counts, self._tune, self._extend = count, tune, extend
         self._entered = _Entered()
         self._threads = _Threads()

@@ -32,6 +32,7 @@ from .._ops.torch_flags import has_names
 from .._typing import Precision
 from ..table import check_product_choice
 
+Choice = tuple[int | None, str | None, Precision | None]  # level, kernel, precision
 _IGNORED = torch._C._disabled_torch_function_impl
 # Subclasses that have rules for fastgemm's ops, or pass the ops on to the tensors inside.
 _KNOW_THE_OPS = frozenset(
@@ -75,7 +76,7 @@ def linear(
         ValueError: unknown ``level``, ``kernel`` or ``precision``.
     """
     try:
-        return _layer(linear, input, weight, bias, level, kernel, precision)
+        return _layer(linear, input, weight, bias, (level, kernel, precision))
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "nn.linear")
         raise
@@ -95,7 +96,7 @@ def conv1d(
     Its other arguments, its result and its errors are those of :func:`linear`.
     """
     try:
-        return _layer(conv1d, input, weight, bias, level, kernel, precision)
+        return _layer(conv1d, input, weight, bias, (level, kernel, precision))
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "nn.conv1d")
         raise
@@ -121,15 +122,10 @@ def raise_torchs(function: Callable[..., Tensor], input: Tensor, weight: Tensor,
 
 
 def _layer(
-    function: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    level: int | None,
-    kernel: str | None,
-    precision: Precision | None,
+    function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None, choice: Choice
 ) -> Tensor:
     """The common part of :func:`linear` and :func:`conv1d`."""
+    level, kernel, precision = choice
     compiling, tracing = is_compiling(), tracing_state() is not None
     if (compiling or tracing) and exports_to_onnx():
         return _by_torch(function, input, weight, bias)
@@ -145,14 +141,14 @@ def _layer(
     if has_torch_function_variadic(input, weight, bias):
         return _overridden(function, input, weight, bias, level=level, kernel=kernel, precision=precision)
     if tracing:
-        return _traced(function, input, weight, bias, level, kernel, precision)
+        return _traced(function, input, weight, bias, choice)
     if not all(isinstance(x, Tensor) for x in (input, weight, *([] if bias is None else [bias]))):
         return _by_torch(function, input, weight, bias)  # which raises the error
     if linear_bare is not None and type(input) is Tensor and type(weight) in PLAIN and not compiling:
-        check_product_choice(level, kernel, precision)
-        return linear_bare(input, weight, bias, function is linear, level, kernel, precision)
+        check_product_choice(*choice)
+        return linear_bare(input, weight, bias, function is linear, *choice)
     if not _takes(input, weight, bias):
-        check_product_choice(level, kernel, precision)
+        check_product_choice(*choice)
         return _by_torch(function, input, weight, bias)
     if precision is not None:
         check_product_choice(None, None, precision)
@@ -278,16 +274,10 @@ def _scripted() -> Callable[..., Tensor]:
 
 
 def _traced(
-    function: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    level: int | None,
-    kernel: str | None,
-    precision: Precision | None,
+    function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None, choice: Choice
 ) -> Tensor:
     """The call that torch.jit.trace records, with the present values of torch's flags and of autocast."""
-    options = options_of(input, level, kernel, precision, None, None)
+    options = options_of(input, *choice, None, None)
     input, weight, bias = autocast.operands(input, weight, bias, options=options)
     weight = weight if function is linear else weight.t()
-    return _scripted()(input, weight, bias, level, kernel, options.get("precision"))
+    return _scripted()(input, weight, bias, *choice[:2], options.get("precision"))
