@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, TextIO
 
 from .. import _introspect
@@ -35,39 +35,18 @@ def _launch_as_dict(launch: Launch) -> dict[str, Any]:
 
 
 def as_dict(report: Findings) -> dict[str, Any]:
-    totals = report.totals
-    found: dict[str, Any] = {"fastgemm": _introspect.build_info()["version"]}
-    for name in (
-        "op",
-        "shape",
-        "dtype",
-        "layout",
-        "weight",
-        "level",
-        "kernel",
-        "idea",
-        "gpu",
-        "notes",
-        "error",
-    ):
-        found[name] = getattr(report, name)
+    found = {"fastgemm": _introspect.build_info()["version"]}
+    found |= {each.name: getattr(report, each.name) for each in fields(report)}
     found["launches"] = [_launch_as_dict(launch) for launch in report.launches]
-    found["totals"] = asdict(totals)
-    for name in ("sectors_per_request", "used", "conflict"):
-        found["totals"][name] = getattr(totals, name)
-    found["roofline"] = None
-    if roof := report.roofline:
-        derived = (
-            "intensity",
-            "intensity_moved",
-            "memory_rate",
-            "uncached_rate",
-            "limits",
-            "bound",
-            "attainable",
-        )
-        found["roofline"] = {**asdict(roof), **{name: getattr(roof, name) for name in derived}}
+    found["totals"] = _with_properties(report.totals)
+    found["roofline"] = _with_properties(report.roofline) if report.roofline else None
     return found
+
+
+def _with_properties(values: Any) -> dict[str, Any]:
+    """The fields of a dataclass, and what its properties derive from them."""
+    derived = [name for name, each in vars(type(values)).items() if isinstance(each, property)]
+    return {**asdict(values), **{name: getattr(values, name) for name in derived}}
 
 
 def write_csv(reports: Iterable[Findings], file: TextIO) -> None:
