@@ -50,8 +50,8 @@ from long_description import long_description, repository  # noqa: E402
 # Machine code of 8.0 runs on 8.6 and 8.9, that of 10.0 on 10.3, and that of 12.0 on 12.1. All others (8.7, 11.0
 # and future ones) use the PTX of 8.0. csrc/cuda/architectures.h has the rules.
 RELEASE = ("80", "90a-real", "100-real", "120-real")
-# Of csrc, what is no source of a kernel: build files, and points that predictions were fitted to.
-NOT_SHOWN = shutil.ignore_patterns("*.cmake", "*points.def")
+# Of csrc, what is no source of a kernel: build files and predictions.
+NOT_SHOWN = shutil.ignore_patterns("*.cmake", "predict")
 
 
 def torch_dir() -> Path:

@@ -42,6 +42,7 @@ function(fastgemm_add_override torch_dir)
   target_compile_options(${name} PRIVATE -ffunction-sections -fdata-sections)
   target_link_libraries(${name} PRIVATE fastgemm -Wl,--gc-sections -Wl,--no-as-needed fastgemm_stub_torch_cpu fastgemm_stub_torch_python
                         fastgemm_stub_c10 Python::Module)
+  target_link_options(${name} PRIVATE $<$<CONFIG:Release>:LINKER:--strip-all>)  # as libfastgemm
   set_target_properties(${name} PROPERTIES SKIP_BUILD_RPATH OFF BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
   install(TARGETS ${name} LIBRARY DESTINATION .)
 endfunction()
