@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -36,6 +37,17 @@ class ByWidth:
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(1, options.max_width)
+
+
+def titled(title: str, left: Iterable[str] = (), right: Iterable[str] = (), **style: Any) -> Table:
+    """A table whose first columns are flush left and whose other ones are flush right; words are broken if a
+    column is too narrow for them."""
+    table = Table(title=title, title_justify="left", title_style="bold", **style)
+    for name in left:
+        table.add_column(name, overflow="fold")
+    for name in right:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
 
 
 def whole(table: Table) -> Table:

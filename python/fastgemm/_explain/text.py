@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -17,7 +17,7 @@ from rich.text import Text
 from .counts import Launch, Site
 from .figures import changes, count, metrics, number, operations, percent, rate, size, wastes
 from .findings import Findings
-from .rich_tables import ByWidth, stacked, whole
+from .rich_tables import ByWidth, stacked, titled
 from .roofline import ARITHMETIC, MEMORY, SHARED
 from .symbols import source_lines
 
@@ -66,8 +66,8 @@ def shown_lines(lines: dict[int, list[Site]], length: int, context: int = CONTEX
     return found
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold")
+def _table(title: str, left: Iterable[str] = (), right: Iterable[str] = ()) -> Table:
+    return titled(title, left, right, box=box.SIMPLE_HEAD, pad_edge=False)
 
 
 def _wide_source_table(file: str, numbered: bool) -> Table:
@@ -152,20 +152,18 @@ def source_table(
 
 def metrics_table(reports: Sequence[Findings]) -> Table:
     """The figures of one report, or of two and their changes."""
-    table = _table("totals")
-    table.add_column("")
-    for report in reports:
-        table.add_column(report.kernel, justify="right")
+    names = [report.kernel for report in reports]
     if len(reports) == 1:
+        table = _table("totals", [""], names)
         for metric in metrics(reports[0]):
             if metric.value:
                 table.add_row(metric.name, metric.text)
-        return whole(table)
-    table.add_column("change", justify="right")
+        return table
+    table = _table("totals", [""], [*names, "change"])
     for change in changes(*reports):
         style = "bold" if change.matters else "dim"
         table.add_row(change.before.name, change.before.text, change.after.text, change.text, style=style)
-    return whole(table)
+    return table
 
 
 def launch_line(launch: Launch) -> str:
@@ -229,13 +227,11 @@ def _a_byte(intensity: float | None) -> str:
 
 
 def roofline_table(report: Findings) -> Table:
-    table = _table(f"roofline of an {report.gpu}")
-    table.add_column("limit")
-    table.add_column("at most", justify="right")
-    table.add_column("from")
+    table = _table(f"roofline of an {report.gpu}", ["limit"], ["at most"])
+    table.add_column("from", overflow="fold")
     for row in roofline_rows(report):
         table.add_row(*row, style="bold" if "lowest" in row[0] else "")
-    return whole(table)
+    return table
 
 
 def problem_lines(report: Findings) -> Iterator[str]:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from .._explain.rich_tables import ByWidth, stacked, whole
+from .._explain.rich_tables import ByWidth, stacked, titled
 from ..bench.formatting import percent, rate, ratio
 from ..bench.load import Load
 from ..bench.records import Measurement, Report, select
@@ -71,12 +71,9 @@ def _ladder_table(rows: list[Measurement], device: str, **style: Any) -> Table:
     first = rows[0]
     where = device if not first.threads else f"{first.threads} thread{'s' if first.threads > 1 else ''}"
     title = f"{first.op} {first.type_name} {first.label}, {where}"
-    table = Table(title=title, title_justify="left", title_style="bold", **style)
-    for name in ("level", "kernel"):
-        table.add_column(name)
     of_limit, of_torch = f"of {limit_name(rows)}", f"of {first.baseline or 'torch'}"
-    for name in (first.unit, of_limit, of_torch, "over level below", "spread", "error / bound"):
-        table.add_column(name, justify="right")
+    figures = (first.unit, of_limit, of_torch, "over level below", "spread", "error / bound")
+    table = titled(title, ("level", "kernel"), figures, **style)
     for row in select(rows, role="rung"):
         values = rate(row.rate), percent(row.share_of_limit), over_torch(row)
         weight = "bold" if row.level == 7 else None
@@ -88,7 +85,7 @@ def _ladder_table(rows: list[Measurement], device: str, **style: Any) -> Table:
         table.add_row(
             "", row.kernel, rate(row.rate), percent(row.share_of_limit), faster, "", spread(row), ""
         )
-    return whole(table)
+    return table
 
 
 def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> ByWidth | None:
@@ -97,13 +94,9 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> ByWidth 
     if not beside:
         return None
     title = f"beside the ladder of {rows[0].op}"
-    wide = Table(title=title, title_justify="left", title_style="bold")
-    for name in ("level", "kernel", "role"):
-        wide.add_column(name)
     figures = (rows[0].unit, "of torch", "error / bound")
-    for name in figures:
-        wide.add_column(name, justify="right")
-    wide.add_column("what it shows")
+    wide = titled(title, ("level", "kernel", "role"), figures)
+    wide.add_column("what it shows", overflow="fold")
     stack: list[tuple[RenderableType, list[list[Text]]]] = []
     for row in beside:
         faster = over_torch(row)
@@ -111,7 +104,7 @@ def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> ByWidth 
         wide.add_row(str(row.level), row.kernel, row.role, *cells, escape(shown))
         above = f"{row.level} {row.kernel}, {row.role}{': ' if shown else ''}{shown}"
         stack.append((Text(above), [[Text.from_markup(cell) for cell in cells]]))
-    return ByWidth(whole(wide), Group(Text(title, style="bold"), stacked(figures, stack)), BESIDE)
+    return ByWidth(wide, Group(Text(title, style="bold"), stacked(figures, stack)), BESIDE)
 
 
 FIGURES = ("rate", "of limit", "torch", "ratio", "spread", "error")
@@ -158,13 +151,10 @@ def _figures(row: Measurement, torch_rate: float | None) -> list[str]:
 
 
 def means_table(report: Report) -> Table:
-    table = Table(title="geometric means against torch", title_justify="left", title_style="bold")
-    table.add_column("group")
-    for name in ("problems", "ratio", "least"):
-        table.add_column(name, justify="right")
+    table = titled("geometric means against torch", ["group"], ("problems", "ratio", "least"))
     for name, mean in report.summary["geometric_means"].items():
         table.add_row(name, str(mean["problems"]), ratio(mean["speedup"]), ratio(mean["least"]))
-    return whole(table)
+    return table
 
 
 def untimed_lines(rows: list[Measurement]) -> list[str]:

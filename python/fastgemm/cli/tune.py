@@ -13,23 +13,21 @@ from rich.table import Table
 
 from .. import _tune
 from .._choice import predictions
-from .._explain.rich_tables import whole
+from .._explain.rich_tables import titled
 from . import options
 from .console import console, failures_as_exit_code, progress_bar, say_written, write_file
 
 
 def _table(found: _tune.Tuning) -> Table:
     title = "time of what is chosen / of the fastest measured, geometric means"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("dtype")
-    for name in ("problems", "level=None before", "after", "level=6 before", "after"):
-        table.add_column(name, justify="right")
+    figures = ("problems", "level=None before", "after", "level=6 before", "after")
+    table = titled(title, ["dtype"], figures)
     for series, after in found.after.items():
         before = found.before[series]
         means = (before.free, after.free, before.level6, after.level6)
         cells = ("-" if x != x else f"{x:.3f}" for x in means)
         table.add_row(series, str(after.points), *cells)
-    return whole(table)
+    return table
 
 
 @contextlib.contextmanager
