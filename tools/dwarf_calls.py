@@ -17,15 +17,27 @@ COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE, CONST_ADD_PC, FIXED_ADVANCE_PC, OPCODE
 END_OF_SEQUENCE, SET_ADDRESS = 1, 2
 
 
+def calls_of_x86(code: bytes, begin: int) -> list[int]:
+    """The last byte of each call in a section of code. A call is found by its first byte and its target, which
+    lies in the section or before it. Some are bytes of other instructions, which does no harm."""
+    found = re.finditer(rb"(?s)(?=\xe8(.{4}))", code)
+    ends = ((begin + each.start() + 5, int.from_bytes(each[1], "little", signed=True)) for each in found)
+    return [end - 1 for end, to in ends if 0 <= end + to < begin + len(code)]
+
+
+def calls_of_arm(code: bytes, begin: int) -> list[int]:
+    words = struct.iter_unpack("<I", code[: len(code) // 4 * 4])
+    return [begin + 4 * i + 3 for i, (word,) in enumerate(words) if word >> 26 == 0b100101]
+
+
+CALLS_OF = {62: calls_of_x86, 183: calls_of_arm}  # by the machine that an ELF file names
+
+
 class Calls:
-    """The addresses that are looked up: the last byte of each call in a section of code.
+    """The addresses that are looked up, in ascending order: the last byte of each call."""
 
-    They are found by their first byte, so that some are bytes of other instructions, which does no harm."""
-
-    def __init__(self, code: bytes, begin: int) -> None:
-        found = re.finditer(rb"(?s)(?=\xe8(.{4}))", code)
-        ends = ((each.start() + 5, int.from_bytes(each[1], "little", signed=True)) for each in found)
-        self.at = [begin + end - 1 for end, to in ends if 0 <= begin + end + to < begin + len(code)]
+    def __init__(self, at: list[int]) -> None:
+        self.at = at
 
     def among(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """The shortest ranges with the same calls; those between which no call lies are one."""
@@ -125,7 +137,11 @@ def lines_of_calls(data: bytes, at: int, calls: Calls) -> bytes:
     """The table of lines at ``at``, with rows for calls alone."""
     size, head = number(data[at : at + 4]), number(data[at + 8 : at + 12])
     begin, end = at + 12 + head, at + 4 + size
-    base, span, opcodes = int.from_bytes(data[at + 15 : at + 16], signed=True), data[at + 16], data[at + 17]
+    base, span, opcodes = (
+        int.from_bytes(data[at + 15 : at + 16], "little", signed=True),
+        data[at + 16],
+        data[at + 17],
+    )
     if opcodes != OPCODES:
         raise SystemExit(f"shrink_debug: a table of lines has {opcodes} operations; expected {OPCODES}")
     found, last = [], None
@@ -151,4 +167,6 @@ def calls_of(library: str) -> Calls:
     sections = [struct.unpack_from("<IIQQQQ", data, table + i * size) for i in range(count)]
     text_of = sections[names][4]
     address, at, length = next(each[3:] for each in sections if text(data, text_of + each[0]) == ".text")
-    return Calls(data[at : at + length], address)
+    if (calls := CALLS_OF.get(number(data[18:20]))) is None:
+        raise SystemExit("shrink_debug: the calls of this machine are unknown")
+    return Calls(calls(data[at : at + length], address))
