@@ -80,13 +80,15 @@ def ranges_at(data: bytes, at: int, base: int) -> list[tuple[int, int]]:
 Row = tuple[int, int, int]  # address, file, line; the file is 0 at the end of a sequence
 
 
-def rows_of(data: bytes, at: int, end: int, base: int, span: int) -> Iterator[Row]:
-    """The rows of a table of lines, whose operations begin at ``at``. ``base`` and ``span``: of its lines."""
+def rows_of(data: bytes, at: int, end: int, step: int, base: int, span: int) -> Iterator[Row]:
+    """The rows of a table of lines, whose operations begin at ``at``. ``step``: the bytes of the shortest
+    instruction; ``base`` and ``span``: of its lines."""
     address, file, line = 0, 1, 1
     while at < end:
         code, at = data[at], at + 1
         if code >= OPCODES:
-            address, line = address + (code - OPCODES) // span, line + base + (code - OPCODES) % span
+            address += step * ((code - OPCODES) // span)
+            line += base + (code - OPCODES) % span
             yield address, file, line
         elif code == 0:
             size, at = leb(data, at)
@@ -100,14 +102,14 @@ def rows_of(data: bytes, at: int, end: int, base: int, span: int) -> Iterator[Ro
             yield address, file, line
         elif code == ADVANCE_PC:
             more, at = leb(data, at)
-            address += more
+            address += step * more
         elif code == ADVANCE_LINE:
             more, at = signed_leb(data, at)
             line += more
         elif code == SET_FILE:
             file, at = leb(data, at)
         elif code == CONST_ADD_PC:
-            address += (255 - OPCODES) // span
+            address += step * ((255 - OPCODES) // span)
         elif code == FIXED_ADVANCE_PC:
             address, at = address + number(data[at : at + 2]), at + 2
         else:  # the others say nothing of addresses and lines; two have a number
@@ -115,7 +117,7 @@ def rows_of(data: bytes, at: int, end: int, base: int, span: int) -> Iterator[Ro
 
 
 def as_operations(rows: list[Row], end: int, base: int, span: int) -> bytes:
-    """One sequence of these rows, which ends at the address ``end``."""
+    """One sequence of these rows, which ends at the address ``end``; the step is a byte."""
     address, file, line = rows[0][0], 1, 1
     made = bytearray([0, 9, SET_ADDRESS]) + struct.pack("<Q", address)
     for at, of, number_of_line in rows:
@@ -145,7 +147,7 @@ def lines_of_calls(data: bytes, at: int, calls: Calls) -> bytes:
     if opcodes != OPCODES:
         raise SystemExit(f"shrink_debug: a table of lines has {opcodes} operations; expected {OPCODES}")
     found, last = [], None
-    for row in rows_of(data, begin, end, base, span):
+    for row in rows_of(data, begin, end, data[at + 12], base, span):
         if last and last[1] and (inside := calls.among([(last[0], row[0])])):
             found.append((inside[0][0], inside[-1][1], last))
         last = row
@@ -157,7 +159,8 @@ def lines_of_calls(data: bytes, at: int, calls: Calls) -> bytes:
             rows.append((first, file, line))
         before = behind
     operations += as_operations(rows, before, base, span) if rows else b""
-    return struct.pack("<I", begin - at - 4 + len(operations)) + data[at + 4 : begin] + operations
+    heading = struct.pack("<I", begin - at - 4 + len(operations)) + data[at + 4 : at + 12] + bytes([1])
+    return heading + data[at + 13 : begin] + operations
 
 
 def calls_of(library: str) -> Calls:
