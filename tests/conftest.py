@@ -3,8 +3,6 @@
 Every test has a new seed. A failing test prints its seed; FASTGEMM_TEST_SEED=<seed> draws the same data again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

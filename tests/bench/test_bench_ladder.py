@@ -1,7 +1,5 @@
 """The ladder command: it runs every rung of the kernel table, and checks their order and precision."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import fastgemm

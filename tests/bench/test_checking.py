@@ -1,7 +1,5 @@
 """Tests the check of results before they are timed: right results pass, wrong ones do not."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

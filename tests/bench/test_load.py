@@ -1,7 +1,5 @@
 """A report's warnings about a busy machine, and about a level 7 that is slower than torch."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time

@@ -1,7 +1,5 @@
 """Tests the output files of a run: reports as JSON and CSV, and pictures."""
 
-from __future__ import annotations
-
 import io
 import json
 

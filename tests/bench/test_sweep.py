@@ -1,7 +1,5 @@
 """Tests comparisons of many problems with torch: the presets, the result of each case, and the means."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests how calls are timed: in turn on a CPU, alone or back to back on a GPU."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

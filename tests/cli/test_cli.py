@@ -1,7 +1,5 @@
 """Tests the command line: its output, its files and its exit codes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Every command line and every failure of the system must give exit code 0, 1 or 2, without a traceback."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Tests that Ctrl-C ends every command that measures for a long time."""
 
-from __future__ import annotations
-
 import pytest
 from interrupts import interrupted
 

@@ -1,7 +1,5 @@
 """Tests ``fastgemm tune``, and the lines of ``fastgemm info`` about devices."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

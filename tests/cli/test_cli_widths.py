@@ -1,7 +1,5 @@
 """Tests that no table is cut off in terminals of 80, 100 and 160 columns."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 from fastgemm.bench.records import Measurement

@@ -1,7 +1,5 @@
 """Compares the chosen kernels with measurements. Predictions need only the description of a GPU, but no GPU."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

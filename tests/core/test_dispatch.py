@@ -1,7 +1,5 @@
 """Tests the kernel table, the choice among its rows, and that results are reproducible."""
 
-from __future__ import annotations
-
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor

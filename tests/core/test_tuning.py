@@ -1,7 +1,5 @@
 """Tests autotuning and its file, also if the file is damaged, not writable, or written by other processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

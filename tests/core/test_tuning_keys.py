@@ -1,8 +1,6 @@
 """Tests that queries about a product (its key, its kernel) agree with its run, for all strides, sizes and
 batches."""
 
-from __future__ import annotations
-
 import random
 
 import fastgemm

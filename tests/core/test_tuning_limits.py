@@ -1,7 +1,5 @@
 """Autotuning spends little on kernels that are far from the fastest."""
 
-from __future__ import annotations
-
 import math
 
 import fastgemm

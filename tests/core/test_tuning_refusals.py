@@ -1,8 +1,6 @@
 """Tests calls that autotune refuses with the same errors as the operations, and files that are no autotune
 files."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """If scratch memory is short, level=None takes a kernel that needs less, and a named kernel raises."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 tests/cpp/kernels_test.cpp checks transposes and additions of every set. Prints the units that kernels may
 use, and what is predicted for them."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

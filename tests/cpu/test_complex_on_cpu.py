@@ -1,7 +1,5 @@
 """Tests complex products by rows that take them directly: refused calls, shared operands, too little memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import fastgemm

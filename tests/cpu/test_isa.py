@@ -1,7 +1,5 @@
 """Tests every instruction set that the kernels are compiled for and that this processor supports."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

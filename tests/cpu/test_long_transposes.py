@@ -1,7 +1,5 @@
 """Tests transposes with results larger than the caches: only these use levels 5 and 6's non-temporal stores."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """Products with few columns read contiguous rows of a in place: the same bits as from packed rows."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

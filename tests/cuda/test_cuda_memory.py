@@ -1,7 +1,5 @@
 """Tests a GPU with full memory."""
 
-from __future__ import annotations
-
 import contextlib
 
 import fastgemm

@@ -1,7 +1,5 @@
 """Tests tuning and measuring on a GPU."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

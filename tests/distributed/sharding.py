@@ -6,8 +6,6 @@ is for a mesh of two dimensions. ``"S0, R -> S0"`` means that operands placed S0
 without communication. ``"S0, R => S0"`` means the same with communication, and ``?`` is any placement.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 sharding.py describes the notation of the cases.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Tests each keyword argument with sharded operands. Every rule must handle all arguments of its ops."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from typing import Any

@@ -2,8 +2,6 @@
 short samples, and only the first problem of a preset. Commands of benchmarks/ are only
 parsed."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -3,8 +3,6 @@
 Links, images, anchors and cross-references are checked by `make docs`, where every warning is an error.
 """
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import re

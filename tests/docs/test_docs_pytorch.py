@@ -1,7 +1,5 @@
 """Tests docs/pytorch.md: every snippet runs unchanged in its own process, and every named file exists."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests docs/quantized.md: its programs run, and its tables have every format and constructor."""
 
-from __future__ import annotations
-
 import re
 
 import fastgemm

@@ -3,8 +3,6 @@
 `make test-notebooks` checks that they still run.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests that translated pages have the same headings, lists, tables, generated blocks, code and links."""
 
-from __future__ import annotations
-
 import io
 import re
 import tokenize

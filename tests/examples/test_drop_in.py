@@ -1,7 +1,5 @@
 """Tests docs/drop_in.md, and examples/transformer.py with its error bounds."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import rounding

@@ -1,7 +1,5 @@
 """Tests examples/fp8_training.py at a small size."""
 
-from __future__ import annotations
-
 import json
 
 import fastgemm

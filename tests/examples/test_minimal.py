@@ -1,7 +1,5 @@
 """Tests that the shortest examples run from any folder and print the expected text."""
 
-from __future__ import annotations
-
 import pytest
 from pages import ROOT
 from processes import run_forked

@@ -1,7 +1,5 @@
 """Tests examples/models.py at its smallest size."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Tests docs/grouped.md, and examples/moe.py at a small size."""
 
-from __future__ import annotations
-
 import json
 
 import fastgemm

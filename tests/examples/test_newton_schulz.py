@@ -1,7 +1,5 @@
 """Tests examples/newton_schulz.py at a small size."""
 
-from __future__ import annotations
-
 import json
 
 import newton_schulz as example

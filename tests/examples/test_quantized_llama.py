@@ -1,7 +1,5 @@
 """Tests examples/quantized_llama.py at a small size."""
 
-from __future__ import annotations
-
 import json
 
 import fastgemm

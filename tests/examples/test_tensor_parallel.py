@@ -1,7 +1,5 @@
 """Tests examples/tensor_parallel.py on two processes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

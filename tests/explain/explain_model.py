@@ -1,7 +1,5 @@
 """Hand-made launches in the simulator's form: the addresses of one warp, counted independently here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

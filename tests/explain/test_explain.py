@@ -1,7 +1,5 @@
 """Tests the arithmetic of a report of fastgemm.explain, on hand-made launches."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import explain_model as model

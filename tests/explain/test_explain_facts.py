@@ -1,7 +1,5 @@
 """Tests what fastgemm.explain knows besides counters: occupancy, GPUs, and the names and lines of kernels."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

@@ -3,8 +3,6 @@
 tests/simt/test_counters.py checks the counters of each kernel.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import threading

@@ -1,7 +1,5 @@
 """Tests how a report of fastgemm.explain is shown: as text, HTML, JSON and pictures."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

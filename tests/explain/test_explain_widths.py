@@ -1,7 +1,5 @@
 """Tests fastgemm.explain in terminals of 80 and 160 columns. Both must show whole source lines."""
 
-from __future__ import annotations
-
 import re
 
 import explain_model as model

@@ -1,7 +1,5 @@
 """Operands of 8-bit floating point, what they stand for, and bounds of their products."""
 
-from __future__ import annotations
-
 import torch
 from fastgemm._fp8.recipes import RECIPES
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Tests results of 8 bits of linear and scaled_mm, and the pass that computes swiglu before it makes codes."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests quantize_fp8: every number of 16 bits, recipes, types, layouts and special numbers."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests scaled_grouped_mm on a CPU, and its kernels on the simulator or on a GPU."""
 
-from __future__ import annotations
-
 import contextlib
 from itertools import accumulate, product
 

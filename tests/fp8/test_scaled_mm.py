@@ -1,7 +1,5 @@
 """Tests scaled_mm: recipes, layouts, sizes, types, batches, epilogues, levels and special numbers."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import fastgemm

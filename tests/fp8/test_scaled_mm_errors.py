@@ -1,7 +1,5 @@
 """Tests which calls scaled_mm refuses, and with which errors."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests scaled_skinny, the product of few rows of codes, on the simulator and on a GPU."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

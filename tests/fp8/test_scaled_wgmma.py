@@ -1,7 +1,5 @@
 """Tests scaled_wgmma, which multiplies codes by the fp8 instructions of Hopper, on the simulator and on a GPU."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import fastgemm

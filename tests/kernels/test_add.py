@@ -1,7 +1,5 @@
 """Tests the elementwise sum a + alpha * b on all rungs."""
 
-from __future__ import annotations
-
 import math
 
 import fastgemm

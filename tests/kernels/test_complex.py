@@ -4,8 +4,6 @@ The real and imaginary parts of a product are sums of 2 K terms. So the bound is
 (reference.py). For magnitudes, |a_re b_re| + |a_im b_im| <= |a| |b|.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

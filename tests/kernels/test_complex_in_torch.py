@@ -1,7 +1,5 @@
 """Tests gradients, compilation and vmap of complex products."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,8 +1,6 @@
 """Tests products in sequence without synchronization. On Hopper a kernel begins before the previous one has ended.
 It must wait before it reads the result, overwrites the operands, or reuses the workspace of that kernel."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests the passes around products of experts (csrc/core/experts.h) on a CPU, the simulator and a GPU."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests every GEMM row of the kernel table with every dtype that it takes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """Tests GEMM rows that may refuse a problem, and their messages."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

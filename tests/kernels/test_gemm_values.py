@@ -1,7 +1,5 @@
 """Tests NaN, infinities, the limits of types, and integers that wrap, in every GEMM row of the kernel table."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

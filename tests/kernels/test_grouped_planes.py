@@ -1,7 +1,5 @@
 """Tests grouped_bf16x6, float32 groups of rows by the tensor cores, on a GPU or on the simulator."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Tests every CUDA row that takes groups of uneven size, on a GPU or on the simulator."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

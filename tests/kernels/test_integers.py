@@ -1,7 +1,5 @@
 """Tests integer operands of mixed types, and of types that are widened before the product."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

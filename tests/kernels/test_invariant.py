@@ -3,8 +3,6 @@
 All comparisons are bitwise. On a GPU they also show that instructions of different widths round alike.
 """
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

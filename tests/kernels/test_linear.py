@@ -1,7 +1,5 @@
 """Tests layers with an epilogue, activation(x @ weight.T + bias) + residual: every row, gradients and misuse."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests gradients of layers with an epilogue, and the errors if a gradient is not supported."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

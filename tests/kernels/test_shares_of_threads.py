@@ -1,7 +1,5 @@
 """Tests products that several threads share unequally: each thread must stay within its memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import fastgemm

@@ -1,7 +1,5 @@
 """Tests arbitrary strides by as_strided, which slicing cannot make, also with overlaps inside an operand."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

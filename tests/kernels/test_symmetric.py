@@ -4,8 +4,6 @@ Values must obey the bounds of the general product. In addition the result must 
 triangle of an addend may count, and certain products must be recognized as symmetric.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import fastgemm

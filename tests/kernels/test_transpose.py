@@ -1,7 +1,5 @@
 """Tests every transpose row of the kernel table, with every element width and every dtype of torch."""
 
-from __future__ import annotations
-
 import random
 import re
 

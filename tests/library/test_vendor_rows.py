@@ -1,7 +1,5 @@
 """Tests rows of vendors' libraries with poisoned results, for all types, strides, batches and sizes of 1."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from reference import DTYPES, check_gemm, every_device, name_of, poisoned, random_tensor, row_id

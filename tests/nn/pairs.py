@@ -1,7 +1,5 @@
 """A model with pairs of a layer and an activation, its input, wrong inputs, and the logged warnings."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

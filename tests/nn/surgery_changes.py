@@ -1,7 +1,5 @@
 """Changes that users and tools make to modules. Each has a name, so that hypothesis can print it."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import io

@@ -1,7 +1,5 @@
 """The changes that hypothesis makes to both twins, and those of fastgemm.nn to one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import fastgemm

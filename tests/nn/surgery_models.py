@@ -4,8 +4,6 @@ A plan is a name in ``LEAVES``, or a tuple with a container's name and the plans
 shrinks and prints plans.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

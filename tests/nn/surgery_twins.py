@@ -1,8 +1,6 @@
 """Two models that are made and changed in the same way, one of them converted. All observable behaviour must be
 equal."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests nn.Linear with an activation: values, errors, and the result of revert."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

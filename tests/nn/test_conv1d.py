@@ -1,7 +1,5 @@
 """Tests GPT-2's layers, transformers' Conv1D, with and without conversion."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

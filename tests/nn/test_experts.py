@@ -1,7 +1,5 @@
 """Tests the experts of the transformers library by fastgemm: by their name, and converted."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Tests nn.fuse: a container computes a layer with its activation, and its parts behave as in torch."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

@@ -1,7 +1,5 @@
 """Tests nn.fuse with tools that record or compile a model. Graphs must behave as in torch, also after changes."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests layers that nn.convert and nn.revert do not change, the messages, and layers that only look so."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Tests fastgemm.nn.Linear as a replacement of torch.nn.Linear, and convert."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

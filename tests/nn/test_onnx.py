@@ -1,7 +1,5 @@
 """Tests the ONNX export of converted and fused models. Ops and values must be those of torch's model."""
 
-from __future__ import annotations
-
 import copy
 
 import fastgemm

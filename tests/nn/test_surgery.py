@@ -4,8 +4,6 @@ hypothesis prints the shortest failing sequence that it finds. The default numbe
 faults that one change shows. FASTGEMM_TEST_SURGERY=10 runs ten times as many.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

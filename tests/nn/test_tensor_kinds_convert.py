@@ -1,7 +1,5 @@
 """Tests all kinds of converted layers with all kinds of tensors. Results or types of errors must be torch's."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import pickle

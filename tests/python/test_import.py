@@ -1,7 +1,5 @@
 """Tests the cost and the requirements of the import, and the package's metadata."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import re

@@ -1,7 +1,5 @@
 """Tests the messages of `fastgemm info` and of a failing import. Each cause of an error is simulated."""
 
-from __future__ import annotations
-
 import ast
 import json
 import platform

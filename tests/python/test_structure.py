@@ -1,7 +1,5 @@
 """Tests imports between the package's modules. Imports inside of functions and for type checkers count, too."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 

@@ -1,7 +1,5 @@
 """Tests ``fastgemm tune`` without a GPU: its measurements, the constants from them, and its file."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Tests ``fastgemm tune`` on a CPU: the problems that it measures, the results of its fit, and its file."""
 
-from __future__ import annotations
-
 import json
 import warnings
 

@@ -1,7 +1,5 @@
 """Tests the declared types of the package and its compiled module. Type checkers run in `make lint`."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -4,8 +4,6 @@ command's "Error". It names the wrong value, and the accepted values or a remedy
     python tests/python/test_wrong_uses.py    prints them all, as a table
 """
 
-from __future__ import annotations
-
 import re
 
 import fastgemm

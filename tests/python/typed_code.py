@@ -3,8 +3,6 @@
 A wrong call has a comment that ignores its error. mypy reports such a comment if there is no error.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each function draws codes and scales for ``(n, k)``, and returns the tensors by their names in a file, without the
 layer's, and the weight in float32."""
 
-from __future__ import annotations
-
 import json
 
 import torch

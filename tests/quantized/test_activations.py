@@ -1,8 +1,6 @@
 """Tests layers that round their inputs to 8 bits: ``activations=`` of nn.quantize, quantize_weight and
 QuantizedWeight."""
 
-from __future__ import annotations
-
 import copy
 import io
 import math

@@ -1,7 +1,5 @@
 """Tests QuantizedWeight.from_compressed_tensors with layers that the library stores and decompresses."""
 
-from __future__ import annotations
-
 import json
 
 import layouts

@@ -4,8 +4,6 @@ the libraries compute.
 torchao and bitsandbytes make the layers where they are installed. The layouts of other libraries are written as
 loops. compressed-tensors: test_compressed_tensors.py."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import layouts

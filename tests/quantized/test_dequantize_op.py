@@ -1,8 +1,6 @@
 """Tests the op that turns a packed weight into a matrix, on a CPU and by the CUDA kernel on the simulator. Its
 bits must be those of torch's operations."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The two orders of packed weights: units against the loops that csrc/core/packed_weight.h describes."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,8 +1,6 @@
 """Tests the rungs of packed weights and packed_mma on the simulator, with all its checks: codes, scales and zero
 points of all kinds, every tile, and the ways in which blocks share the work."""
 
-from __future__ import annotations
-
 import math
 from itertools import cycle, product
 

@@ -1,8 +1,6 @@
 """Tests packed_tiles on the simulator: codes, scales and zero points, both widths of tiles, results that the
 tensor memory accelerator cannot store, and that bits do not depend on other rows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from fastgemm._introspect import take_last_gemm_kernel

@@ -1,8 +1,6 @@
 """Tests packed_wgmma on the simulator, with all its checks: codes, scales and zero points of all kinds, how blocks
 share the work, and that bits do not depend on other rows."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

@@ -1,8 +1,6 @@
 """Tests products with a QuantizedWeight by every function that multiplies, with gradients, transforms, compilers
 and autocast. Kernels are tested in tests/kernels and tests/simt."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

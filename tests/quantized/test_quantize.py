@@ -1,7 +1,5 @@
 """quantize_weight: scales and zero points as documented, and every weight at the nearest code."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

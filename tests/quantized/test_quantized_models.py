@@ -1,7 +1,5 @@
 """Tests fastgemm.nn.quantize and fastgemm.nn.load_quantized."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

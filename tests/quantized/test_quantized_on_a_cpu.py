@@ -1,8 +1,6 @@
 """Tests products with packed weights on a CPU, by every row and level. Blocks of weights, bounds of memory and all
 pairs of codes and scales are tested in tests/cpp/packed_weights_test.cpp."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """QuantizedWeight as a tensor: copies, files, modules, transposes, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Random weights of every kind for the tests of this folder, and their values in float64 by plain loops."""
 
-from __future__ import annotations
-
 import torch
 from fastgemm._quantized.formats import CODES, FORMATS, NORMAL_FLOAT, SCALES, blocks
 from fastgemm.quantized import QuantizedWeight

@@ -1,7 +1,5 @@
 """The types of counter_table.py, which describe a kernel's intended memory accesses by counters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction

@@ -4,8 +4,6 @@ A new kernel needs an entry with its intended memory accesses. The entries of GE
 counter_table_gemm.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The entries of GEMM's rows for counter_table.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction

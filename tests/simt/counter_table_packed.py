@@ -1,8 +1,6 @@
 """The entries of the kernels of packed weights, for counter_table_gemm.py: int4 with groups of 128. Codes and
 scales are in one buffer, ``codes``."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from counter_model import BF16, Access, Row

@@ -1,7 +1,5 @@
 """The entries of the kernels that use wgmma, for counter_table_gemm.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction

@@ -3,8 +3,6 @@
 tools/ncu_check.py compares the simulator's counters with the hardware's.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tests that the simulator's library has only the debug information and symbols that reports need, compressed."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

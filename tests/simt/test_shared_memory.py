@@ -5,8 +5,6 @@ dynamic shared memory; static shared memory is read from the machine code. Launc
 problem, so there are small problems, problems that fill a GPU, narrow ones, and long sums.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import fastgemm

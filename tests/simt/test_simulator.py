@@ -6,8 +6,6 @@ three multiprocessors, so that even here blocks process several tiles. Rows whos
 twice: as on Hopper, and as on Ada, which has no wgmma and 99 KB of shared memory for a block.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Tests complex products and the pass before them, on the simulator with all its checks."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

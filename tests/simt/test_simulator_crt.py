@@ -1,8 +1,6 @@
 """Tests float64, float32 and int64 by residues on the simulator: the accuracy of each number of moduli, the tiles
 that other kernels compute (float64's tensor cores, planes), and the division of a product into panels."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,8 +1,6 @@
 """Tests the row ``invariant`` on the simulator: the kernels that it launches for few and many rows, and that bits
 do not change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import fastgemm

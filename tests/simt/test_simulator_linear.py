@@ -1,8 +1,6 @@
 """Tests layers on the simulator, with all its checks. Rows that apply the epilogue themselves are tested without
 a pass, other rows with the pass."""
 
-from __future__ import annotations
-
 import math
 from itertools import cycle
 

@@ -1,7 +1,5 @@
 """Tests every tile that one_wave is compiled for, in both directions, with all kinds of stores."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Tests products by planes of float32 and of integers: values that no plane can hold, sums that overflow, and
 tiles that blocks share, with wgmma (an H200) and with mma.sync (an RTX 4090)."""
 
-from __future__ import annotations
-
 import math
 
 import fastgemm

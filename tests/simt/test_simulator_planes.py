@@ -1,8 +1,6 @@
 """Tests on the simulator how a product is divided if its planes need too much memory: into panels of C, parts of a
 batch, and groups of segments of k."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -1,7 +1,5 @@
 """Tests transpose and add on the simulator, and the scope of a simulation: its levels, threads and end."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import fastgemm

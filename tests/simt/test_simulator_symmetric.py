@@ -1,7 +1,5 @@
 """Tests the row ``symmetric`` on the simulator: kernels for triangles, blocks by other rows, and the mirror."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import fastgemm

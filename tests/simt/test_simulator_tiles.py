@@ -1,8 +1,6 @@
 """Further tests of kernels for small, skinny and narrow products, and of kernels with a ring of tiles: on many
 multiprocessors, with copied operands, and with tiles that blocks share."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from counter_model import BF16, F32, F64, I8

@@ -1,7 +1,5 @@
 """Registers and shared memory of the compiled CUDA kernels, or the reason why they are unknown here."""
 
-from __future__ import annotations
-
 import pytest
 from fastgemm._explain import resources
 from fastgemm._explain.kernel_names import short_name

@@ -1,7 +1,5 @@
 """A fake processor for tests of ``fastgemm tune``. It differs from this one in the times of some kernels."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Collection

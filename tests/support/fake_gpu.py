@@ -1,7 +1,5 @@
 """A simulated GPU, to test what ``fastgemm tune`` does with measured times."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Runs programs that get Ctrl-C while they compute."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

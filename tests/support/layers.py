@@ -5,8 +5,6 @@ activation multiplies their error by at most 1.13, its largest slope, and adds a
 last place of float32 (docs/linear.md). If a library's row is named, its rounding before the pass is added.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Measures the memory that calls leak, to the byte."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys

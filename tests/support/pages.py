@@ -1,7 +1,5 @@
 """README and the pages of docs/, as tests read them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fewer cases than every combination of values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import combinations, product
 from typing import Any

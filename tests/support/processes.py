@@ -1,7 +1,5 @@
 """Runs programs of tests in separate processes."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -4,8 +4,6 @@ They are started once and kept, because starting takes seconds. If a rank does n
 may wait in a collective for a rank that failed. The next check starts new ones.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import multiprocessing.connection
 import os

@@ -14,8 +14,6 @@ hence the factor 16 / sqrt(K). Without it, one missing term of 20 000 would not 
 infinity is wrong unless the reference has one at the same place.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Made-up reports of measurements, reports of tiny problems, and a timer with given samples."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

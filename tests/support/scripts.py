@@ -1,7 +1,5 @@
 """Imports the scripts of tools/ and benchmarks/fits/ as modules."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

@@ -5,8 +5,6 @@ inside of a transform if the kind exists only there. The expected result, gradie
 here: they are those of torch alone for the same call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

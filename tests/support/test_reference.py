@@ -1,7 +1,5 @@
 """Tests the checker itself: it must find wrong results."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

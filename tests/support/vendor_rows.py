@@ -5,8 +5,6 @@ leading dimensions have no effect. A row must refuse in advance what its library
 write every element of the others.
 """
 
-from __future__ import annotations
-
 import random
 
 import torch

@@ -1,7 +1,5 @@
 """Tests tools/build_wheels.sh with an interpreter that only pretends to build."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

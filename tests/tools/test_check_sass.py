@@ -1,7 +1,5 @@
 """Tests tools/check_sass.py and tools/compile_cuda.sh for a single kernel, and without their tools."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Tests that `make` lists its targets and variables with descriptions, and shows progress on a terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

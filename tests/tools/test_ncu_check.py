@@ -1,7 +1,5 @@
 """Tests tools/ncu_check.py without a GPU: how it reads a profiler's output and reports differences."""
 
-from __future__ import annotations
-
 import json
 
 import counter_check

@@ -1,7 +1,5 @@
 """Tests that the planted faults still fit the sources. tools/planted_faults.py runs them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """Tests the pages that tools/render_results.py makes from reports."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import fastgemm

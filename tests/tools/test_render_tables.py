@@ -1,7 +1,5 @@
 """Tests the tables of weak_spots, peers and accuracy with made-up reports of a GPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

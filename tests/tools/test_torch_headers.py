@@ -1,7 +1,5 @@
 """Tests tools/torch_headers.py with a pip that only pretends to download."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests torch.autocast: products are cast if torch.matmul's operands are, and nothing else is cast."""
 
-from __future__ import annotations
-
 import sys
 
 import fastgemm

@@ -1,7 +1,5 @@
 """Tests gradients in reverse mode and double backward, at every level and precision."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import warnings

@@ -3,8 +3,6 @@
 Meta and fake tensors are refused with the same type of exception, unless the check needs data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import fastgemm

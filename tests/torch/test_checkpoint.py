@@ -1,7 +1,5 @@
 """Tests torch.utils.checkpoint: activations are dropped and computed again by the same kernels."""
 
-from __future__ import annotations
-
 import functools
 
 import fastgemm

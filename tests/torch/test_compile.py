@@ -1,7 +1,5 @@
 """Tests torch.library.opcheck, and torch.compile with inductor: no graph break, copy or change of strides."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 

@@ -4,8 +4,6 @@ torch gives each worker one thread. With more, a forked child would wait for its
 parent has used several.
 """
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests torch.use_deterministic_algorithms: all runs give the same bits, or the call is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 

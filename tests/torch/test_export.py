@@ -1,7 +1,5 @@
 """Tests torch.export, strict or not, saved and loaded, and AOTInductor, which runs an op without Python."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -3,8 +3,6 @@
 They must accept and refuse the same calls as real tensors. Errors that no kernel decides: test_bad_input.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

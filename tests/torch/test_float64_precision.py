@@ -1,7 +1,5 @@
 """Tests float64's precisions: other types refuse them, and patches and layers apply them only to float64."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests that torch's FlopCounterMode counts fastgemm's products like torch's."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests forward mode and torch.func: vmap, grad, jvp, vjp, jacobians, hessian."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -2,8 +2,6 @@
 fastgemm's ops may run. A vmap must be one product, without a loop.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tests FX: symbolic_trace and make_fx record the calls with their arguments, and their graphs run."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Tests products of groups of uneven size against a loop of products in float64."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """Tests grouped products under autograd, torch.func, torch.compile, export and autocast."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests that long products on the CPU end if a signal handler raises, and at their time limit."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import signal

@@ -1,7 +1,5 @@
 """Tests TorchScript: converted layers are traced or scripted, saved, loaded in another process, and trained."""
 
-from __future__ import annotations
-
 import copy
 import io
 import warnings

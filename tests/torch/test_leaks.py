@@ -1,7 +1,5 @@
 """Tests that thousands of calls of each op, also through torch's features, do not leak memory."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tests torch.matmul's shape rules, and results that share memory with an operand."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

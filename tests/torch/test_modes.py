@@ -1,7 +1,5 @@
 """Tests that a product keeps its fast path inside of torch modes that do not affect it."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import sys

@@ -1,7 +1,5 @@
 """Tests fastgemm.moe, and the experts of the transformers library, against loops over experts."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests torch.profiler and NVTX: they must show the op, and inside it the kernel that ran."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests many Python threads: first calls at the same time, and readers and writers of the tuning cache."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import random

@@ -1,7 +1,5 @@
 """Tests tensor subclasses, modes and layouts: they behave as with torch.matmul, or an error names them."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import fastgemm

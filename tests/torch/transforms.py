@@ -1,7 +1,5 @@
 """Pairs of fastgemm's and torch's functions, and nested transforms of torch.func."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

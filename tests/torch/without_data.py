@@ -1,7 +1,5 @@
 """Calls with real tensors, and with meta and fake tensors, which have no data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ torch does not promise to keep these samples. If a version lacks an op, its test
 the ops that reach a product, so new ops are noticed.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections import Counter

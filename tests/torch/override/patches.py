@@ -1,7 +1,5 @@
 """Helpers for the tests of fastgemm.patch and fastgemm.enable."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

@@ -4,8 +4,6 @@ separate process.
 It prints the name of each call before the call, so that the parent knows which call crashed the process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Tests special cases of products and layers in eager mode, whose gradients and layers are C++, against torch."""
 
-from __future__ import annotations
-
 import sys
 
 import fastgemm

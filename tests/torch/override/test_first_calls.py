@@ -1,7 +1,5 @@
 """tune=True: products are measured where they first run, once, and nowhere else."""
 
-from __future__ import annotations
-
 import copy
 import json
 

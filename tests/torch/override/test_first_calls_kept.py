@@ -1,8 +1,6 @@
 """Tests that the kernels that tune=True found are kept on disk, for other processes and ranks, and that
 measurements are bounded."""
 
-from __future__ import annotations
-
 import json
 import signal
 import threading

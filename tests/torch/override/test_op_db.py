@@ -1,7 +1,5 @@
 """Compares ops that reach a matrix product with and without fastgemm.patch, on torch's own samples."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Tests fastgemm.patch: fastgemm or torch computes torch's products, and the patch reports which of them did."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """Tests complex products in fastgemm.patch, also of conjugated views: scales, results and gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import fastgemm

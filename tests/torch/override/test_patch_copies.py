@@ -1,7 +1,5 @@
 """Tests copies of a fastgemm.patch and of its counts, by copy and by pickle."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Tests FASTGEMM_PATCH, which patches programs without a change of their code."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 

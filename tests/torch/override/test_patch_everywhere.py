@@ -1,7 +1,5 @@
 """Tests fastgemm.enable and disable, a patch of a whole process."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import threading

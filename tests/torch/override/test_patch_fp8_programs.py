@@ -1,7 +1,5 @@
 """Tests fastgemm.patch with programs in fp8: torchao's recipes, and layers that call torch as vLLM's do."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests fastgemm.patch with torch's grouped products, and what ``extend=True`` adds."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -3,8 +3,6 @@
 torch must resolve such tensors for ops with adjoints and for composite ops, as without a patch.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import fastgemm

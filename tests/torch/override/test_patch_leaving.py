@@ -1,7 +1,5 @@
 """A patch must be left once for each entry, in the thread that entered it. Other uses raise and change nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,8 +1,6 @@
 """Tests calls that fastgemm.patch leaves to torch, the reported reasons and counts, and that errors stay
 torch's."""
 
-from __future__ import annotations
-
 import math
 
 import fastgemm

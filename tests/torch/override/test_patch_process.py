@@ -4,8 +4,6 @@ callback reach the caller, and torch's queries to a subclass are passed on.
 Each case runs in its own process.
 """
 
-from __future__ import annotations
-
 import pytest
 from processes import run_forked
 

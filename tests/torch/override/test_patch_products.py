@@ -1,8 +1,6 @@
 """Tests fastgemm.patch with rare products: with an activation, with another result type, into an operand, in
 recurrent layers and with sharded tensors. test_op_db.py tests products inside of torch's other ops."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

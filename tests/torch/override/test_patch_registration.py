@@ -1,7 +1,5 @@
 """Tests the kernels of patches: they are registered once, beside those of others, also in forks and at exits."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Tests fastgemm.patch with torch's products of 8-bit floating point, and what ``extend=True`` adds."""
 
-from __future__ import annotations
-
 import fastgemm
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests fastgemm.patch with torch's grouped products of 8-bit floating point, which torch has only on GPUs."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import fastgemm

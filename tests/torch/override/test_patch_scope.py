@@ -1,7 +1,5 @@
 """Tests the scope of fastgemm.patch: gradients, transforms, compiled code, threads, nesting, exceptions."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

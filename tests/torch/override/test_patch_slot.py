@@ -3,8 +3,6 @@
 Other data in this state must not change. Patches may be entered and left in any order.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 

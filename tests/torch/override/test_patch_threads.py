@@ -1,7 +1,5 @@
 """Tests that a patch reaches only autograd's threads, and leaves nothing in them."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

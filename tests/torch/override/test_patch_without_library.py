@@ -1,7 +1,5 @@
 """Tests fastgemm without an override library for this torch: patches raise errors, but the ops work."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Separate processes make the calls (tensor_kinds_worker.py), so that a crash is a difference of one kind.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random
