@@ -157,46 +157,7 @@ def test_out_that_is_an_operand(way, device):
         assert all("overlaps" in reason for _, reason in routed.passed_on)
 
 
-@pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM], ids=lambda kind: kind.__name__)
-def test_recurrent_layers(kind, device):
-    if device == "cuda":
-        pytest.skip("there they are cuDNN's")
-    model, x = kind(6, 5).double(), torch.randn(7, 3, 6, dtype=torch.float64)
-    torchs = model(x)[0]
-    with fastgemm.patch(level=1) as routed:
-        torch.testing.assert_close(model(x)[0], torchs)
-    assert routed.total >= 7  # at least one for each step
-    assert not routed.passed_on
-
-
 # Modes of torch's
-
-
-def test_deterministic_mode(device, monkeypatch):
-    """In this mode torch refuses cuBLAS unless the environment allows it. A patch has other kernels."""
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    a, b = torch.randn(70, 300), torch.randn(300, 40)
-    torch.use_deterministic_algorithms(True)
-    try:
-        with fastgemm.patch() as routed:
-            result = a @ b
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert_right(result, expected_gemm(a, b))
-    assert routed.ops == {"mm": 1}
-    assert device == "cpu" or "torch" not in routed.kernels
-
-
-def test_inference_tensors_in_place_and_into_out(device):
-    with torch.inference_mode():
-        a, c = torch.randn(5, 5, dtype=torch.float64), torch.randn(5, 5, dtype=torch.float64)
-        expected = fastgemm.gemm(a, a, c, level=1)
-        with fastgemm.patch(level=1) as routed:
-            out = torch.addmm(c, a, a, out=torch.empty_like(c))
-            c.addmm_(a, a)
-    assert torch.equal(out, expected)
-    assert torch.equal(c, expected)
-    assert routed.ops == {"addmm": 1, "addmm_": 1}
 
 
 SHARDED = """
