@@ -34,37 +34,3 @@ def test_same_bits_and_the_forward_pass_twice(reentrant):
     forward, backward = once[:2], once[2:]
     assert len(backward) == 4  # two gradients of each product
     assert twice == forward + forward + backward
-
-
-def test_activations_are_not_kept(reentrant):
-    """No tensor created inside of the block is saved for the backward pass."""
-
-    def wide(x, w):
-        return fastgemm.matmul(fastgemm.matmul(x, w).sin(), w.mT)
-
-    kept = []
-    x, w = torch.randn(12, 16, requires_grad=True), torch.randn(16, 11, requires_grad=True)
-    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(tuple(t.shape)) or t, lambda t: t)
-    with hooks:
-        y = ckpt.checkpoint(wide, x, w, use_reentrant=reentrant)
-    assert (12, 11) not in kept
-    y.sum().backward()
-    exact = torch.autograd.grad(((x @ w).sin() @ w.mT).sum(), (x, w))
-    torch.testing.assert_close((x.grad, w.grad), exact, rtol=1e-4, atol=1e-4)
-
-
-def test_under_autocast(reentrant):
-    """The second forward pass uses the autocast state of the first."""
-    x, w = torch.randn(8, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
-    dtypes = []
-
-    def product(x, w):
-        y = fastgemm.matmul(x, w)
-        dtypes.append(y.dtype)
-        return y.sin()  # needs y, so that the second pass reaches this line
-
-    with torch.autocast(x.device.type, torch.bfloat16):
-        y = ckpt.checkpoint(product, x, w, use_reentrant=reentrant)
-    y.float().sum().backward()
-    assert dtypes == [torch.bfloat16, torch.bfloat16]
-    assert x.grad.dtype == torch.float32

@@ -55,14 +55,6 @@ def test_an_exported_program_can_be_trained(strict):
     assert len(got) == 2 and all(torch.equal(g, e) for g, e in zip(got, exact, strict=True))
 
 
-@every_device
-def test_saved_and_loaded(tmp_path):
-    layer, program = exported(strict=False)
-    torch.export.save(program, tmp_path / "layer.pt2")
-    x = torch.randn(3, 6)
-    assert torch.equal(torch.export.load(tmp_path / "layer.pt2").module()(x), layer(x))
-
-
 def test_decompositions_keep_our_ops():
     _, program = exported(strict=False)
     targets = {str(n.target) for n in program.run_decompositions().graph.nodes if n.op == "call_function"}
@@ -92,8 +84,3 @@ def test_aot_inductor_package(tmp_path):
     command = [sys.executable, "-c", LOAD, package, str(tmp_path / "data.pt")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip().endswith("right"), done.stderr[-2000:]
-    # The ops are fastgemm's, so the package does not work without fastgemm.
-    without = [sys.executable, "-c", LOAD.replace(", fastgemm", "")]
-    done = subprocess.run([*without, *command[3:]], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode != 0
-    assert "fastgemm" in done.stderr

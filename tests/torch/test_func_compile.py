@@ -72,9 +72,10 @@ def ops(calls: list[torch.fx.Node]) -> Counter[str]:
     return Counter(name.removeprefix("fastgemm.").strip("_") for name in found)
 
 
-# matmul is tested with all transforms. The other functions are tested with transforms that compose differently.
+# test_func.py tests every transform of every function. Here matmul takes all of them, and the other functions take
+# those that compose differently.
 CASES = [("matmul", transform) for transform in TRANSFORMS]
-SOME = ("jvp", "hessian", "vmap", "vmap of grad", "jvp of vmap")
+SOME = ("hessian", "vmap of grad", "jvp of vmap")
 CASES += [(function, transform) for function in FUNCTIONS.keys() - {"matmul"} for transform in SOME]
 
 
@@ -125,20 +126,6 @@ def test_dimensions_of_a_vmap(in_dims, out_dims, chunk_size):
     got, calls = graph_of(lambda a, b: func.vmap(fastgemm.matmul, **options)(a, b), a, b)
     torch.testing.assert_close(got, func.vmap(torch.matmul, **options)(a, b))
     assert ops(calls) == {"matmul": 1 if chunk_size is None else 3}
-
-
-def test_a_vmap_is_one_product_however_large_the_batch():
-    vmap = func.vmap
-    a, b, c = randn(256, 3, 4), randn(256, 4, 2), randn(256, 3, 2)
-    for name, function in {
-        "matmul": lambda a, b, c: vmap(fastgemm.matmul)(a, b),
-        "gemm": lambda a, b, c: vmap(fastgemm.gemm, (None, None, 0))(a[0], b[0], c),
-        "transpose": lambda a, b, c: vmap(fastgemm.transpose)(a),
-        "add": lambda a, b, c: vmap(fastgemm.add, (0, None))(a, a[0]),
-    }.items():
-        got, calls = graph_of(function, a, b, c)
-        torch.testing.assert_close(got, function(a, b, c))
-        assert ops(calls) == {name: 1}
 
 
 def test_per_sample_gradients():
@@ -194,38 +181,6 @@ def test_a_backward_pass_through_what_was_transformed(transform):
 
     torch.testing.assert_close(gradients(run, *arguments), gradients(function(torch.matmul), *arguments))
     assert TORCH_PRODUCTS.isdisjoint(ops(calls))
-
-
-def test_an_ensemble_of_modules():
-    """functional_call over stacked parameters must be one batched product for each layer of all members."""
-    members = [fastgemm.nn.Linear(4, 3, dtype=torch.float64, device=DEVICE) for _ in range(6)]
-    parameters, buffers = func.stack_module_state(members)
-
-    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-        return func.functional_call(members[0], (parameters, buffers), (x,))
-
-    x = double(7, 4)
-    got, calls = graph_of(lambda p, x: func.vmap(one, (0, 0, None))(p, buffers, x), parameters, x)
-    torch.testing.assert_close(got, torch.stack([member(x) for member in members]))
-    assert ops(calls) == {"gemm": 1}
-
-
-def test_autocast():
-    """Products are cast before they are transformed, as in eager mode."""
-
-    def step(product: Function) -> Function:
-        def run(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-            with torch.autocast(a.device.type, torch.bfloat16):
-                gradient = func.vmap(func.grad(lambda a: product(a, b).float().sin().sum()))(a)
-                return func.vmap(product, (0, None))(a, b), gradient
-
-        return run
-
-    a, b = randn(5, 3, 4), randn(4, 2)
-    got = compiled(step(fastgemm.matmul))(a, b)
-    assert [x.dtype for x in got] == [torch.bfloat16, torch.float32]
-    torch.testing.assert_close(got, step(torch.matmul)(a, b), rtol=2e-2, atol=2e-2)
-    torch.testing.assert_close(got, step(fastgemm.matmul)(a, b))
 
 
 @pytest.mark.parametrize(

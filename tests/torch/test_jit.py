@@ -116,15 +116,6 @@ def test_a_trace_made_under_autocast_keeps_the_casts(device):
         torch.testing.assert_close(left, right, rtol=0.05, atol=0.05)
 
 
-def test_frozen_for_inference(device):
-    model = nn.convert(Model().eval(), level=3)
-    frozen = torch.jit.freeze(torch.jit.script(model))
-    assert not list(frozen.parameters())
-    for shape in SHAPES:
-        x = torch.randn(*shape)
-        torch.testing.assert_close(frozen(x), model(x))
-
-
 def test_a_scripted_function_may_call_linear(device):
     def function(x, weight):
         return nn.linear(x, weight, level=2) + 1

@@ -121,18 +121,6 @@ def test_threads_that_tune_lose_nothing(tmp_path, monkeypatch):
     tuning.clear_cache()
 
 
-def test_grad_mode_and_autocast_are_a_threads_own():
-    a = torch.randn(4, 4, requires_grad=True)
-
-    def other() -> tuple[bool, torch.dtype]:
-        y = fastgemm.matmul(a, a)
-        return y.requires_grad, y.dtype
-
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(other).result() == (True, torch.float32)
-        assert other() == (False, torch.bfloat16)
-
-
 def test_backward_from_many_threads():
     """Each thread has a graph, and all share one weight, so gradients add up."""
     weight = torch.randn(6, 6, dtype=torch.float64, requires_grad=True)

@@ -8,7 +8,6 @@ import torch
 from reference import every_device
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 CALLS = {
     fastgemm.matmul: lambda a, b: fastgemm.matmul(a, b, level=2),
@@ -125,49 +124,6 @@ def test_wrapper_subclasses_are_dispatched():
     for half, source in zip(result.pair, (low, high), strict=True):
         torch.testing.assert_close(half, 3 * (source @ b).t(), rtol=1e-4, atol=1e-4)
     assert isinstance(fastgemm.matmul(a, b.requires_grad_()), Doubled)  # through an autograd.Function
-
-
-def test_a_dispatch_mode_sees_the_ops():
-    class Names(TorchDispatchMode):
-        def __init__(self):
-            super().__init__()
-            self.names = []
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            self.names.append(str(func))
-            return func(*args, **(kwargs or {}))
-
-    a = torch.randn(4, 4)
-    with Names() as mode:
-        fastgemm.matmul(a, a)
-        fastgemm.transpose(a, level=1)
-    assert mode.names == ["fastgemm._matmul.default", "fastgemm._transpose.default"]
-
-
-@every_device
-def test_parameters_and_buffers():
-    weight = torch.nn.Parameter(torch.randn(4, 4))
-    result = fastgemm.matmul(torch.randn(2, 4), weight)
-    assert type(result) is Tensor and result.requires_grad
-    result.sum().backward()
-    assert type(weight.grad) is Tensor
-    frozen = torch.nn.Parameter(torch.randn(4, 4), requires_grad=False)
-    assert not fastgemm.matmul(frozen, frozen).requires_grad
-    assert not fastgemm.matmul(torch.nn.Buffer(torch.randn(4, 4)), frozen).requires_grad
-
-
-@every_device
-def test_memory_formats():
-    """channels_last operands are read in place. Results are contiguous, as with torch.matmul."""
-    x = torch.randn(2, 3, 8, 6).to(memory_format=torch.channels_last)
-    y = torch.randn(6, 5)
-    result = fastgemm.matmul(x, y)
-    torch.testing.assert_close(result, torch.matmul(x, y), rtol=1e-4, atol=1e-4)
-    assert result.stride() == torch.matmul(x, y).stride()
-    assert torch.equal(fastgemm.transpose(x), x.mT.contiguous())
-    out = torch.empty(2, 3, 8, 5).to(memory_format=torch.channels_last)
-    assert torch.equal(fastgemm.matmul(x, y, out=out), result)
-    assert out.is_contiguous(memory_format=torch.channels_last)
 
 
 @every_device
