@@ -11,7 +11,6 @@ from reference import (
     UNIT_ROUNDOFF,
     accumulator,
     every_device,
-    levels,
     poisoned,
     random_tensor,
     row_id,
@@ -130,22 +129,6 @@ def test_nan_and_infinity(kernel, dtype):
     for alpha in (1, -2, 0):
         result = fastgemm.add(a, b, alpha=alpha, kernel=kernel)
         assert torch.equal(result.double().nan_to_num(7), exact_sum(a, b, alpha).nan_to_num(7))
-
-
-@every_device
-@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
-def test_every_rung_takes_every_dtype(device, dtype):
-    assert levels("add", device) == LEVELS
-    for level in LEVELS:
-        check(random_tensor(50, 41, dtype=dtype), random_tensor(50, 41, dtype=dtype), alpha=-2, level=level)
-
-
-@every_device
-@pytest.mark.parametrize("level", [3, 6, 7])
-def test_levels_without_a_rung_raise(device, level):
-    message = rf"level {level} cannot run add on {device} .*no such rung|no rung.*can: 1, 2, 4, 5"
-    with pytest.raises(RuntimeError, match=message):
-        fastgemm.add(torch.ones(4), torch.ones(4), level=level)
 
 
 @every_device

@@ -110,14 +110,6 @@ def test_every_kernel(device, kernel, dtype):
 
 
 @every_device
-@every_type
-def test_every_level(device, dtype):
-    a, b, _ = operands(19, 23, 40, dtype, 2)
-    for level in (*levels("gemm", device), None):
-        assert_right(fastgemm.matmul(a, b, level=level), a, b)
-
-
-@every_device
 @pytest.mark.parametrize(("of_a", "of_b", "dtype"), pairs(VIEWS, VIEWS, COMPLEX_PARTS), ids=row_id)
 def test_views(device, of_a, of_b, dtype):
     a, b, c = operands(10, 35, 14, dtype, 3)

@@ -382,16 +382,6 @@ def test_out_dtype_float32(kernel, dtype):
 
 @every_device
 @pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
-def test_every_level_takes_every_dtype(device, dtype):
-    for level in levels("gemm", device):
-        check_layout(33, 50, 41, dtype, random.choice(LAYOUTS), True, level=level)
-        a, b = operands(9, 8, 7, dtype)
-        c = random_tensor(9, 8, dtype=result_dtype(dtype))
-        check_gemm(a, b, c, alpha=2, beta=-3, level=level)
-
-
-@every_device
-@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
 def test_the_default_on_a_range_of_sizes(dtype):
     for m, n, k in [(1, 1, 1), (5, 300, 200), (64, 64, 64), (257, 129, 511), (1, 4096, 64), (600, 500, 400)]:
         check_layout(m, n, k, dtype, random.choice(LAYOUTS), True)

@@ -209,17 +209,6 @@ def test_swiglu_of_packed_weights(device):
     torch.testing.assert_close(got, functional.silu(gate) * up, rtol=1e-4, atol=1e-3)
 
 
-@every_device
-def test_complex_without_activation(device):
-    x, w, b, r = (
-        torch.randn(*shape, dtype=torch.complex64).to(device) for shape in ((5, 6), (7, 6), (7,), (5, 7))
-    )
-    result = fastgemm.linear(x, w, b, residual=r)
-    torch.testing.assert_close(result, x @ w.mT + b + r)
-    with pytest.raises(ValueError, match="complex input takes no activation"):
-        fastgemm.linear(x, w, b, activation="relu")
-
-
 def test_the_activations_of_a_cpu_are_accurate():
     """Compares all numbers of a range with float64, in vectors and one by one."""
     values = torch.cat([torch.linspace(-12, 12, 200_001), torch.tensor([-1e30, 1e30, 1e-30, -1e-30, 0.0])])
@@ -232,17 +221,6 @@ def test_the_activations_of_a_cpu_are_accurate():
 
 
 # --- torch's features
-
-
-@every_device
-def test_opcheck(device):
-    x, w, b, r = layer(6, 8, 10, torch.float32, device, residual=True)
-    for t in (x, w, b, r):
-        t.requires_grad_()
-    op = torch.ops.fastgemm.linear.default
-    torch.library.opcheck(op, (x, w, b), {"activation": "gelu", "residual": r})
-    torch.library.opcheck(op, (x, w), {"activation": "relu"})
-    torch.library.opcheck(op, (x, w, b), {})
 
 
 @every_device

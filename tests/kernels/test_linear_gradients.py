@@ -102,10 +102,3 @@ def test_wrong_operands_with_and_without_a_gradient(gradient, call, wrong):
     x, w = torch.randn(3, 3, requires_grad=gradient), torch.randn(3, 3)
     with pytest.raises(ValueError, match=r"residual has|unknown activation 'tanh'"):
         call(x, w, **{"activation": "gelu", **WRONG[wrong]})
-
-
-@pytest.mark.parametrize("gradient", [False, True])
-def test_complex_numbers_have_no_activation(gradient):
-    x, w = torch.randn(3, 3, dtype=torch.complex64, requires_grad=gradient), torch.randn(3, 3).cfloat()
-    with pytest.raises(ValueError, match="complex input takes no activation"):
-        fastgemm.linear(x, w, activation="gelu")

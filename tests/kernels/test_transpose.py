@@ -6,7 +6,7 @@ import re
 import fastgemm
 import pytest
 import torch
-from reference import DEVICES, every_device, levels, row_id, threads
+from reference import DEVICES, every_device, row_id, threads
 from torch import Tensor
 
 BYTES = (1, 2, 4, 8, 16)
@@ -172,24 +172,6 @@ def test_empty(kernel):
     for shape in [(0, 3), (3, 0), (0, 0), (0, 2, 3), (2, 0, 3), (4, 2, 0)]:
         result = fastgemm.transpose(torch.empty(shape), kernel=kernel)
         assert result.shape == torch.empty(shape).mT.shape
-
-
-@every_device
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_lazy_conjugates_and_negatives(dtype):
-    a = torch.randn(19, 33, dtype=dtype)
-    for view in (a.conj(), a.conj().imag, a.mH, a.conj()[1:, ::2]):
-        assert torch.equal(fastgemm.transpose(view), view.mT.contiguous())
-    out = torch.zeros(33, 19, dtype=dtype)
-    fastgemm.transpose(a.conj(), out=out)
-    assert torch.equal(out, a.mH)
-
-
-@every_device
-@every_width
-def test_every_level_takes_every_width(device, width):
-    for level in levels("transpose", device):
-        check(random_bytes(130, 77, dtype=BY_WIDTH[width]), level=level)
 
 
 @pytest.mark.parametrize("kernel", [name for device, name in ROWS if device == "cpu"])

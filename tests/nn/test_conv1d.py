@@ -1,7 +1,6 @@
 """Tests GPT-2's layers, transformers' Conv1D, with and without conversion."""
 
 import copy
-import pickle
 
 import fastgemm
 import pytest
@@ -48,27 +47,6 @@ def test_a_choice_holds_and_can_be_undone(conv1d):
     nn.revert(model)
     assert [type(layer) for layer in model] == [conv1d, torch.nn.Linear, conv1d]
     assert "level" not in vars(model[0])
-
-
-def test_copied_pickled_and_compiled(conv1d):
-    layer = nn.convert(conv1d(40, 24))
-    x = torch.randn(3, 24)
-    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert type(other) is nn.Conv1D and torch.equal(other(x), layer(x))
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x), layer(x))
-    traced = torch.jit.trace(layer, x)
-    torch.testing.assert_close(traced(x[:2]), layer(x[:2]))
-
-
-def test_one_with_a_forward_of_its_own_is_left_alone(conv1d, caplog):
-    model = torch.nn.Sequential(conv1d(40, 24), conv1d(5, 40))
-    model[0].forward = lambda x, old=model[0].forward: old(x)
-    nn.convert(model, level=2)
-    assert [type(layer) for layer in model] == [conv1d, nn.Conv1D]
-    assert caplog.messages == [
-        "fastgemm.nn.convert: 0: left alone: it had its forward replaced on the instance"
-    ]
 
 
 def test_what_is_no_such_layer_is_left_alone():

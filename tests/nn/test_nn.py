@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import pickle
 import re
 
 import fastgemm
@@ -107,18 +106,6 @@ def test_gradients_of_gradients(device):
     assert torch.autograd.gradgradcheck(call, inputs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=name_of)
-def test_autocast(dtype, device):
-    layer, x = nn.Linear(40, 30), draw(7, 40).to(device)
-    with torch.autocast(device, dtype=dtype):
-        out = layer(x)
-        assert out.dtype == torch.nn.Linear.forward(layer, x).dtype == dtype
-    out.float().sum().backward()
-    assert layer.weight.grad.dtype == torch.float32
-    weight, bias = layer.weight.detach().to(dtype), layer.bias.detach().to(dtype)
-    assert_right(out.detach(), expected_gemm(x.to(dtype), weight.t(), bias.expand(7, 30)))
-
-
 def test_autocast_of_several_types(device):
     """torch casts operands of float32 or 16 bits. It refuses to mix them with float64 or integers."""
     torchs = torch.nn.Linear(40, 30)
@@ -164,17 +151,6 @@ def test_what_is_kept_for_gradients_is_what_torch_keeps(needed, device):
     assert sorted(own) == sorted(expected)
 
 
-def test_compiled(device):
-    torch.compiler.reset()
-    model = torch.nn.Sequential(nn.Linear(8, 16, level=5), torch.nn.GELU(), nn.Linear(16, 4))
-    compiled = torch.compile(model, fullgraph=True, dynamic=True)
-    for shape in ((3, 8), (5, 8), (2, 7, 8)):
-        x = draw(*shape).to(device)
-        torch.testing.assert_close(compiled(x), model(x))
-    compiled(x).sum().backward()
-    assert model[0].weight.grad is not None
-
-
 @pytest.mark.parametrize("strict", [True, False])
 def test_compiled_and_exported_graphs_hold_our_op(strict, device):
     torch.compiler.reset()
@@ -203,14 +179,6 @@ def test_errors_are_torchs_own(x, device):
     assert str(error.value) == str(expected.value)
 
 
-def test_copies(device):
-    layer = nn.Linear(7, 5, level=2)
-    x = draw(3, 7).to(device)
-    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert repr(other) == repr(layer)
-        assert torch.equal(other(x), layer(x))
-
-
 def model():
     layers = torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Linear(16, 16))
     return torch.nn.Sequential(*layers, torch.nn.Linear(16, 4))
@@ -218,21 +186,6 @@ def model():
 
 def linears(module):
     return [layer for layer in module.modules() if isinstance(layer, torch.nn.Linear)]
-
-
-def test_convert_keeps_what_hangs_on_the_layers(device):
-    module, calls = model(), []
-    module[3].register_forward_hook(lambda *_: calls.append("hook"))
-    parameters, layers = list(module.parameters()), linears(module)
-    x = draw(5, 8).to(device)
-    expected, keys = module(x), list(module.state_dict())
-    assert nn.convert(module, level=5) is module
-    assert linears(module) == layers
-    assert all(type(layer) is nn.Linear and layer.level == 5 for layer in layers)
-    assert all(p is q for p, q in zip(parameters, module.parameters(), strict=True))
-    assert list(module.state_dict()) == keys
-    torch.testing.assert_close(module(x), expected)
-    assert calls == ["hook"] * 2
 
 
 def test_convert_routes_the_products(device):

@@ -78,26 +78,6 @@ def test_compiled_autograd(call):
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (1, 2),
-        (torch.randn(2, 3), None),
-        (torch.randn(2, 3), torch.randn(4, 3), 1.0),
-        (torch.randn(2, 3), torch.randn(4, 5)),
-        (torch.tensor(1.0), torch.randn(4, 3)),
-        (torch.randn(2, 3), torch.randn(4, 3), torch.randn(5)),
-        (torch.randn(2, 3), torch.randn(4, 3).double()),
-    ],
-)
-def test_errors_of_layers_are_torchs_own(arguments):
-    with pytest.raises(Exception) as torchs:
-        functional.linear(*arguments)
-    with pytest.raises(torchs.type) as error:
-        nn.linear(*arguments)
-    assert str(error.value) == str(torchs.value)
-
-
 def test_a_scalar_has_no_rows_to_multiply():
     with pytest.raises(IndexError):
         nn.conv1d(torch.tensor(1.0), torch.randn(1, 3))
