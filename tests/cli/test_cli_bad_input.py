@@ -218,11 +218,7 @@ def test_a_full_disk_is_named(command, option, folder):
     ("before", "arguments"),
     [
         (TO_FULL, ["--help"]),
-        (TO_FULL, ["info"]),
         (TO_FULL, ["explain", *QUICK["explain"], "--csv", "-"]),
-        (TO_FULL, ["bench", *QUICK["bench"], "--json", "-"]),
-        (TO_FULL, ["ladder", *QUICK["ladder"]]),
-        (f"{TO_FULL}; {UNBUFFERED}", ["info"]),
         (f"{TO_FULL}; {UNBUFFERED}", ["explain", *QUICK["explain"], "--json", "-"]),
         (AT_MOST_A_BLOCK, ["info", "--json"]),
     ],

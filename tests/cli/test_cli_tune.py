@@ -85,13 +85,6 @@ def test_tune_of_some_types_whose_json_is_alone_on_stdout(run, gpu):
     assert json.loads(run("tune", *types, "--json", "-").stdout)
 
 
-def test_tune_forget(run, gpu):
-    run("tune", *seconds_of(2))
-    assert run("tune", "--forget").stdout == f"{gpu.name}: forgotten\n"
-    assert _introspect.knowledge(gpu.properties) == "predicted"
-    assert "nothing was tuned" in run("tune", "--forget").stdout
-
-
 @pytest.mark.parametrize("arguments", [[], ["--forget"]])
 def test_tune_of_a_gpu_that_is_not_there(run, monkeypatch, arguments):
     monkeypatch.setattr(_tune, "cuda_obstacle", lambda: "torch sees no CUDA device")
@@ -120,11 +113,6 @@ def test_what_info_names_for_one_product_keeps_a_kernel(run):
     assert "written: " in result.stderr and "autotune.json" in result.stderr.replace("\n", "")
     assert json.loads(run("info", "--json").stdout)["tuned_problems"] >= 1
     tuning.clear_cache()
-
-
-def test_tune_without_scipy(run, gpu, monkeypatch):
-    monkeypatch.setattr(_tune, "find_spec", lambda name: None)
-    assert "pip install 'fastgemm[tune]'" in run("tune", code=1).stderr
 
 
 # fastgemm info

@@ -1,8 +1,6 @@
 """Tests the kernel table, the choice among its rows, and that results are reproducible."""
 
-import random
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fastgemm
@@ -11,14 +9,10 @@ import torch
 from fastgemm import _introspect, tuning
 from reference import (
     DTYPES,
-    UNIT_ROUNDOFF,
-    assert_right,
     by_name,
     check_gemm,
     every_device,
-    expected_gemm,
     is_library,
-    largest_relative_error,
     poisoned,
     random_tensor,
     refusal_allowed,
@@ -217,26 +211,6 @@ def test_calls_never_measure(no_measurements, monkeypatch):
     assert fastgemm._introspect.remembered_count() == 0
 
 
-def test_the_torch_row_is_left_out_of_ieee_while_torch_computes_fp32_in_less(no_measurements):
-    """torch.backends can lower the precision of torch's fp32 products. Products in "ieee" must not change."""
-    a, b = torch.rand(256, 256), torch.rand(256, 256)
-    exact = a.double() @ b.double()
-    tuning._remember(tuning.gemm_key(a, b), "torch")
-    assert tuning.chosen_kernel(tuning.gemm_key(a, b)) == "torch"
-    matmul = torch.backends.mkldnn.matmul
-    before = matmul.fp32_precision
-    try:
-        matmul.fp32_precision = "bf16"
-        assert tuning.chosen_kernel(tuning.gemm_key(a, b)) != "torch"
-        for level in (None, 7):
-            assert (
-                largest_relative_error(fastgemm.matmul(a, b, level=level, precision="ieee"), exact)
-                < 64 * UNIT_ROUNDOFF[torch.float32]
-            )
-    finally:
-        matmul.fp32_precision = before
-
-
 # Reproducibility
 
 
@@ -267,26 +241,6 @@ def test_single_threaded_rungs_do_not_depend_on_the_thread_count(kernel):
         one = fastgemm.matmul(a, b, kernel=kernel)
     with threads(2):
         assert torch.equal(one, fastgemm.matmul(a, b, kernel=kernel))
-
-
-@every_device
-def test_calls_from_several_python_threads_at_once(device):
-    jobs = []
-    candidates = [r for r in ROWS if r[0] == device and (device == "cpu" or not is_library("gemm", *r[:2]))]
-    for _, kernel, dtype in random.sample(candidates, k=12):
-        size = random.choice([(33, 65, 129), (128, 100, 300), (8, 8, 2000)])
-        a, b = random_tensor(size[0], size[2], dtype=dtype), random_tensor(size[2], size[1], dtype=dtype)
-        choice = by_name(kernel, dtype)
-        jobs.append((choice, a, b, expected_gemm(a, b, precision=choice.get("precision"))))
-
-    def work(index: int) -> None:
-        for choice, a, b, expected in jobs[index:] + jobs[:index]:
-            assert_right(fastgemm.matmul(a, b, **choice), expected, str(choice))
-            assert torch.equal(fastgemm.transpose(a), a.mT)
-
-    with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(work, i % len(jobs)) for i in range(24)]:
-            done.result()
 
 
 def busy_threads(call) -> int:

@@ -130,20 +130,14 @@ def file_of(*entries) -> bytes:
     return json.dumps({"format": 1, "sets": {ENVIRONMENT: list(entries)}}).encode()
 
 
+# test_tuning_refusals.py damages every place of a file.
 DAMAGED = {
     "empty": b"",
     "cut off": b'{"format": 1, "sets": {"x": [[[',
-    "not an object": b"[1, 2]",
     "another format": b'{"format": 99, "sets": {}}',
-    "no sets": b'{"format": 1}',
-    "sets a list": b'{"format": 1, "sets": []}',
     "not UTF-8": b"\xff\xfe\x00{}",
     "nested too deep": b"[" * 200_000,
-    "an entry too short": file_of(["x"]),
-    "a key of the wrong length": file_of([[1, 2], "naive"]),
-    "an unknown op": file_of([["conv", *KEY[1:]], "naive"]),
     "a size beyond int64": file_of([[*KEY[:-1], 2**70], "naive"]),
-    "unhashable key": file_of([[[1], *KEY[1:]], "naive"]),
 }
 
 

@@ -12,7 +12,6 @@ import torch
 from fastgemm import tuning
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import run_forked
 from reference import DEVICES
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -227,15 +226,3 @@ def test_any_value_at_any_place(path, value):
 @given(path=st.sampled_from(NAMED), name=ANY_TEXT)
 def test_any_name_at_any_place(path, name):
     load_and_multiply(renamed(path, name))
-
-
-@pytest.mark.parametrize("path", [p for p in places(SOUND) if p and isinstance(p[-1], int)], ids=str)
-def test_a_lone_surrogate_at_any_place(path):
-    load_and_multiply(replaced(path, "\ud800"))
-
-
-def test_a_name_that_is_no_text_does_not_stop_the_import(cache):
-    cache.write_text(json.dumps(replaced(("sets", tuning.environment(), 0, 1), "\ud800")))
-    done = run_forked("import fastgemm; print('imported')")
-    assert done.stdout == "imported\n", done.stderr
-    assert done.stderr.count("Warning") == 1

@@ -11,13 +11,8 @@ from fastgemm._ops import torch_flags
 from processes import run_forked, run_python
 from reference import (
     DEVICES,
-    by_name,
     every_device,
     kernels_that_ran,
-    random_tensor,
-    refusal_allowed,
-    row_id,
-    rows,
 )
 
 
@@ -26,23 +21,6 @@ def deterministic():
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.parametrize(("device", "kernel", "dtype"), rows("gemm"), ids=row_id)
-def test_every_product_repeats_its_bits(device, kernel, dtype):
-    """Uses sizes at which K is split, tiles are partial, and threads share the work."""
-    choice = by_name(kernel, dtype)
-    for m, n, k in [(65, 130, 1000), (33, 17, 3000)]:
-        a, b = random_tensor(m, k, dtype=dtype), random_tensor(k, n, dtype=dtype)
-        with refusal_allowed("gemm", device, kernel):
-            try:
-                first = fastgemm.matmul(a, b, **choice)
-            except RuntimeError as refusal:
-                if "CUBLAS_WORKSPACE_CONFIG" not in str(refusal) and "mm failed" not in str(refusal):
-                    raise
-                continue  # torch's product is refused as by torch
-            for _ in range(3):
-                assert torch.equal(fastgemm.matmul(a, b, **choice), first)
 
 
 @every_device

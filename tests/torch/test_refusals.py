@@ -109,26 +109,6 @@ def test_a_zero_beta_shields_c_from_an_infinite_gradient():
     assert torch.equal(c.grad, torch.zeros(2, 2))
 
 
-@pytest.mark.parametrize(
-    "a, b",
-    [
-        (torch.randn(8, 16, 512)[:, :, :333], torch.randn(333, 20)),
-        (torch.randn(1, 2000)[:, ::2], torch.randn(1000, 20)),
-        (torch.randn(2000, 1)[::2], torch.randn(1, 20)),
-        (torch.randn(4, 16, 32), torch.randn(1, 32, 20)),
-        (torch.randn(4, 32, 16).mT, torch.randn(32, 20)),
-    ],
-)
-def test_what_was_tuned_is_what_runs(a, b):
-    key = fastgemm.tuning.gemm_key(a, b)
-    try:
-        for kernel in "naive", "simd":
-            fastgemm._introspect.remember(tuple(key), kernel)
-            assert torch.equal(fastgemm.matmul(a, b), fastgemm.matmul(a, b, kernel=kernel))
-    finally:
-        fastgemm.tuning.clear_cache()
-
-
 WITHOUT_GPU = """
 import json, os
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
