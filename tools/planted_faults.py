@@ -54,7 +54,7 @@ class Outcome:
 
 
 def read_fault(path: Path) -> Fault:
-    header, _, diff = path.read_text(encoding="utf-8").partition("diff --git ")
+    header, _, diff = path.read_text(encoding="utf-8").partition("\n--- a/")
     wrong, _, finder = header.partition("found by: ")
     if not (wrong.strip() and finder.strip() and diff):
         raise SystemExit(f"{path}: expected a sentence, a line 'found by: COMMAND' and a diff")
