@@ -8,6 +8,7 @@ without communication. ``"S0, R => S0"`` means the same with communication, and 
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import fastgemm
@@ -137,6 +138,36 @@ def check_overloads(sizes: Sequence[int]) -> None:
         check_add("S1, S1 -> S1", [(m, n)] * 2, op=op)
 
 
+def check_with_gradients(
+    case: str,
+    shapes: Sequence[Sequence[int]],
+    call: Callable[..., Tensor],
+    sharded: Callable[..., Tensor] | None = None,
+) -> None:
+    """Compares a call with the same call of sharded operands, by another function if there is one. Shapes may be
+    fewer than the operands of the case. Gradients are compared, too."""
+    on, (names, result, moves) = mesh_of(2), parsed(case)
+    values = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    placed = [
+        place(value, on, where).requires_grad_()
+        for value, where in zip(values, names[: len(shapes)], strict=True)
+    ]
+    for value in values:
+        value.requires_grad_()
+    sharded = sharded or call
+    expected = call(*values)
+    with torch.no_grad():
+        got = run(lambda: sharded(*placed), moves)
+    if result is not None:
+        assert list(got.placements) == placements(result), got.placements
+    torch.testing.assert_close(got.full_tensor().cpu(), expected.detach())
+    seed = torch.randn_like(expected)
+    expected.backward(seed)
+    sharded(*placed).redistribute(on, placements("R")).backward(place(seed, on, "R"))
+    for mine, value in zip(placed, values, strict=True):
+        torch.testing.assert_close(mine.grad.full_tensor().cpu(), value.grad)
+
+
 def check_linear(
     case: str,
     shapes: Sequence[Sequence[int]],
@@ -144,61 +175,26 @@ def check_linear(
     activation: str | None = None,
     op: Callable[..., Any] = fastgemm.linear,
 ) -> None:
-    """Case and shapes are for x, weight, bias and residual, which may be missing. Gradients are checked,
-    too."""
-    on, (names, result, moves) = mesh_of(2), parsed(case)
-    names = names[: len(shapes)]
-    values = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
-    placed = [place(value, on, where).requires_grad_() for value, where in zip(values, names, strict=True)]
-    for value in values:
-        value.requires_grad_()
+    """Case and shapes are for x, weight, bias and residual, which may be missing."""
 
     def call(function: Callable[..., Tensor], x: Tensor, weight: Tensor, *added: Tensor) -> Tensor:
         bias, residual = (*added, None, None)[:2]
         return function(x, weight, bias, activation=activation, residual=residual)
 
-    expected = call(fastgemm.linear, *values)
-    with torch.no_grad():
-        got = run(lambda: call(op, *placed), moves)
-    if result is not None:
-        assert list(got.placements) == placements(result), got.placements
-    torch.testing.assert_close(got.full_tensor().cpu(), expected.detach())
-    seed = torch.randn_like(expected)
-    expected.backward(seed)
-    kept = call(op, *placed)
-    kept.redistribute(on, placements("R")).backward(place(seed, on, "R"))
-    for mine, value in zip(placed, values, strict=True):
-        torch.testing.assert_close(mine.grad.full_tensor().cpu(), value.grad)
+    check_with_gradients(case, shapes, partial(call, fastgemm.linear), partial(call, op))
 
 
 def check_grouped(
     case: str, shapes: Sequence[Sequence[int]], ends: Sequence[int] | None, activation: str | None = None
 ) -> None:
-    """Case and shapes are for a, b and bias, which may be missing; every device has the ends of the groups.
-    Gradients are checked, too."""
-    on, (names, result, moves) = mesh_of(2), parsed(case)
-    values = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    placed = [
-        place(value.detach(), on, where).requires_grad_()
-        for value, where in zip(values, names[: len(shapes)], strict=True)
-    ]
+    """Case and shapes are for a, b and bias, which may be missing; every device has the ends of the groups."""
     offs = None if ends is None else torch.tensor(ends, dtype=torch.int32)
 
     def call(ends: Tensor | None, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         return fastgemm.grouped_mm(a, b, ends, bias=bias, activation=activation)
 
-    expected = call(offs, *values)
-    placed_ends = None if offs is None else place(offs, on, "R")
-    with torch.no_grad():
-        got = run(lambda: call(placed_ends, *placed), moves)
-    if result is not None:
-        assert list(got.placements) == placements(result), got.placements
-    torch.testing.assert_close(got.full_tensor().cpu(), expected.detach())
-    seed = torch.randn_like(expected)
-    expected.backward(seed)
-    call(placed_ends, *placed).redistribute(on, placements("R")).backward(place(seed, on, "R"))
-    for mine, value in zip(placed, values, strict=True):
-        torch.testing.assert_close(mine.grad.full_tensor().cpu(), value.grad)
+    placed_ends = None if offs is None else place(offs, mesh_of(2), "R")
+    check_with_gradients(case, shapes, partial(call, offs), partial(call, placed_ends))
 
 
 def check_sequences(shapes: Sequence[Sequence[int]]) -> None:

@@ -17,25 +17,6 @@ from test_simulator_planes import room_for_planes
 pytestmark = needs_simulator
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
-# The rungs of ladder/ compute sums, and a pass follows. Only one of them fuses.
-RUNGS = [
-    "naive",
-    "naive_uncoalesced",
-    "tiled",
-    "thread_tile",
-    "thread_tile_unpadded",
-    "vectorized",
-    "cp_async",
-]
-STEPS = ["wgmma", "wgmma_ring", "wgmma_persistent", "wgmma_boxes", "wgmma_setmaxnreg", "wgmma_wide"]
-STEPS += ["wgmma_deep", "wgmma_overlapped"]
-FLOAT32_RUNGS = [
-    "float4_padded68",
-    "float4_padded65",
-    "double_buffer_sync",
-    "producer_warp",
-    "producer_warp_wide",
-]
 # These use different instructions for float16 and bfloat16.
 HALF = [
     "wgmma_specialized",
@@ -58,8 +39,9 @@ TWICE = {"mma_sync", "skinny", "small_tile", "split_k", "invariant", "bf16x6", "
 TWICE |= {*BY_PRECISION}
 ROWS = [(BF16, row) for row in ("warp_specialized", *HALF)] + [(F16, row) for row in HALF]
 ROWS += [(F32, row) for row in ("warp_specialized", *FLOAT32, *BY_PRECISION)]
-PASSES = [(BF16, row) for row in (*RUNGS, "wmma", "mma_ldmatrix", *STEPS)]
-PASSES += [(F32, row) for row in (*RUNGS, *FLOAT32_RUNGS)]
+# Rungs compute sums, and one pass follows all of them: by threads, vectors, warps, warpgroups and boxes.
+PASSES = [(BF16, row) for row in ("naive", "vectorized", "wmma", "wgmma", "wgmma_overlapped")]
+PASSES += [(F32, row) for row in ("tiled", "float4_padded68", "double_buffer_sync")]
 every_row = pytest.mark.parametrize("dtype, row", ROWS, ids=row_id)
 capabilities = pytest.mark.parametrize("capability", [90, 89])
 
