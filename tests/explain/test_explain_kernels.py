@@ -5,7 +5,6 @@ tests/simt/test_counters.py checks the counters of each kernel.
 
 import csv
 import json
-import threading
 import time
 
 import fastgemm
@@ -105,24 +104,6 @@ def test_refusals_are_those_of_the_op():
 
 
 # --- simulate
-
-
-def test_simulate_runs_the_cuda_rows_and_restores():
-    a, b = torch.randn(33, 17), torch.randn(17, 9)
-    with fastgemm.simulate():
-        torch.testing.assert_close(fastgemm.matmul(a, b, kernel="thread_tile"), a @ b)
-        with pytest.raises(ValueError, match="unknown kernel"):
-            fastgemm.matmul(a, b, kernel="microkernel")  # a row of the CPU
-        elsewhere = []
-        thread = threading.Thread(
-            target=lambda: elsewhere.append(fastgemm.matmul(a, b, kernel="microkernel"))
-        )
-        thread.start()
-        thread.join()
-        torch.testing.assert_close(elsewhere[0], a @ b)
-    torch.testing.assert_close(fastgemm.matmul(a, b, kernel="microkernel"), a @ b)
-    with pytest.raises(ValueError, match="unknown kernel"):
-        fastgemm.matmul(a, b, kernel="thread_tile")
 
 
 def test_simulate_restores_after_an_exception_and_does_not_nest():

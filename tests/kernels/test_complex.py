@@ -212,15 +212,6 @@ def test_complex_tiles(dtype, kernel):
 
 
 @every_type_of_torch
-def test_rows_of_complex_products_that_do_not_depend_on_the_others(dtype):
-    a, b, _ = operands(301, 90, 1100, dtype)
-    whole = fastgemm.matmul(a, b, invariant=True)
-    for some in (slice(0, 1), slice(7, 12), slice(100, 301)):
-        assert torch.equal(fastgemm.matmul(a[some], b, invariant=True), whole[some])
-    assert torch.equal(fastgemm.matmul(a, b.mT.contiguous().mT, invariant=True), whole)
-
-
-@every_type_of_torch
 def test_where_memory_for_panels_is_short(dtype):
     a, b, _ = operands(200, 200, 200, dtype)
     try:

@@ -21,7 +21,6 @@ choices = st.one_of(
     st.just({"precision": "ieee"}),
     st.just({"invariant": True}),
 )
-WITH_WEIGHTS = (nn.Linear, nn.LayerNorm)
 
 
 class Surgery(RuleBasedStateMachine):

@@ -5,7 +5,6 @@ import pytest
 import torch
 from reference import every_device
 from torch.autograd import gradcheck, gradgradcheck
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 pytestmark = every_device
@@ -104,13 +103,6 @@ def test_compiled_and_exported():
     dims = tuple({0: torch.export.Dim("tokens", min=2)} for _ in range(3))
     program = torch.export.export(Layer(), (x, ids, weights), dynamic_shapes=dims)
     torch.testing.assert_close(program.module()(x[:5], ids[:5], weights[:5]), wanted[:5])
-
-
-def test_traced_with_symbolic_shapes():
-    given = layer(12, 4, 2, 16, 8)
-    graph = make_fx(lambda *x: fastgemm.moe(*x), tracing_mode="symbolic")(*given)
-    other = layer(7, 4, 2, 16, 8)
-    torch.testing.assert_close(graph(*other), fastgemm.moe(*other))
 
 
 def test_gradients_that_have_a_gradient():

@@ -121,15 +121,6 @@ def test_threads_that_tune_lose_nothing(tmp_path, monkeypatch):
     tuning.clear_cache()
 
 
-def test_backward_from_many_threads():
-    """Each thread has a graph, and all share one weight, so gradients add up."""
-    weight = torch.randn(6, 6, dtype=torch.float64, requires_grad=True)
-    inputs = [torch.randn(5, 6, dtype=torch.float64) for _ in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda x: fastgemm.matmul(x, weight, level=2).sum().backward(), inputs))
-    torch.testing.assert_close(weight.grad, sum(x.sum(0)[:, None].expand(6, 6) for x in inputs))
-
-
 def others_at_work(call) -> int:
     """The number of steps of this thread while another thread is inside ``call``."""
     inside: list[float] = []

@@ -98,12 +98,6 @@ def test_another_value_is_ignored_with_a_warning(value, monkeypatch):
         enable.enable_by_environment()
 
 
-def test_another_value_is_told_once(entry_points):
-    done = run_with(entry_points, "import fastgemm\n" + PROGRAM, FASTGEMM_PATCH="2")
-    assert (done.returncode, done.stdout) == (0, UNPATCHED), done.stderr[-3000:]
-    assert done.stderr.count("FASTGEMM_PATCH must be 1, report or 0, got '2': ignored") == 1
-
-
 def test_a_fastgemm_that_cannot_be_imported_is_a_warning(entry_points, tmp_path):
     (tmp_path / "fastgemm").mkdir()
     (tmp_path / "fastgemm" / "__init__.py").write_text("raise ImportError('it is broken')\n")

@@ -160,15 +160,6 @@ time.sleep(0.2)
 fastgemm.patch().__enter__()
 a @ a
 """
-A_THREAD_ENDS = """
-import threading, torch, fastgemm
-def work():
-    with fastgemm.patch():
-        torch.ones(4, 4) @ torch.ones(4, 4)
-thread = threading.Thread(target=work)
-thread.start()
-thread.join()
-"""
 RUNS = {
     "fork": FORK,
     "registered once": REGISTERED_ONCE,
@@ -201,13 +192,6 @@ def test_an_override_of_torchs_own_in_python(order):
 def test_another_kernel_that_is_taken_back_again():
     done = run_forked(FOREIGN_KERNEL + BEHIND_AND_GONE)
     assert done.returncode == 0, done.stderr[-2500:]
-
-
-def test_a_thread_that_was_in_a_patch_ends_with_the_process():
-    """The thread-local state of the thread is destroyed after the join, while the process ends."""
-    for _ in range(5):
-        done = run_forked(A_THREAD_ENDS)
-        assert done.returncode == 0, done.stderr[-2500:]
 
 
 # A single library serves every version of Python since 3.10.

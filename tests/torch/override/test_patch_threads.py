@@ -13,7 +13,7 @@ import torch
 from fastgemm._drop_in import scope
 from memory_meter import FEWEST, keeps_nothing
 from patches import ELSEWHERE, backward_in_another_thread, draw, entered, in_a_thread, needs_library
-from reference import DEVICES, every_device
+from reference import every_device
 from torch.utils.checkpoint import checkpoint
 
 pytestmark = [needs_library, pytest.mark.usefixtures("nothing_is_left")]
@@ -96,35 +96,6 @@ def test_a_task_of_torchscript_has_the_patch_of_where_it_was_forked(device):
     assert routed.ops == {"mm": 20}
     _forked(x)  # in the same threads
     assert routed.ops == {"mm": 20}
-
-
-@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
-@pytest.mark.parametrize("device", ["cuda"])
-def test_the_thread_of_a_gpu(device):
-    threads = set()
-
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            threads.add(threading.get_ident())
-            (x,) = ctx.saved_tensors
-            with inner:
-                torch.mm(grad, x)
-            return torch.mm(grad, x)
-
-    x, w, inner = draw(4, 4).requires_grad_(), draw(4, 4).requires_grad_(), fastgemm.patch(level=2)
-    with fastgemm.patch(level=1) as routed:
-        (Product.apply(x) @ w).sum().backward()
-    assert threads and threading.get_ident() not in threads
-    assert routed.ops == {"mm": 4}
-    assert inner.routed.ops == {"mm": 1}
-    (Product.apply(x) @ w).sum().backward()
-    assert routed.ops == {"mm": 4}
 
 
 @every_device
