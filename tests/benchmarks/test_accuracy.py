@@ -1,5 +1,7 @@
 """Tests the accuracy study: its error measures, its data, the report and the command."""
 
+from __future__ import annotations
+
 import csv
 import json
 import math

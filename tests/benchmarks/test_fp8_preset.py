@@ -1,5 +1,7 @@
 """Tests the preset fp8: its contenders, its operands and its checks."""
 
+from __future__ import annotations
+
 import fastgemm
 import pytest
 from contests import Settings, of_contests

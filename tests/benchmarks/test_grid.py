@@ -1,5 +1,7 @@
 """Tests the preset grid: its problems, rotating operands, means, and a run on a CPU with invented times."""
 
+from __future__ import annotations
+
 from collections import Counter
 from types import SimpleNamespace
 

@@ -1,5 +1,7 @@
 """Tests the preset grouped: its routing, its contenders and its checks."""
 
+from __future__ import annotations
+
 import fastgemm
 import torch
 from contests import Settings, of_contests

@@ -1,5 +1,7 @@
 """Tests the preset packed: its contenders, its checks, and the tables of a page."""
 
+from __future__ import annotations
+
 import fastgemm
 import pytest
 import torch

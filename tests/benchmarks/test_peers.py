@@ -1,5 +1,7 @@
 """Tests comparisons with other projects: the contenders, their set-up, check and timing."""
 
+from __future__ import annotations
+
 import contextlib
 from types import SimpleNamespace
 

@@ -1,5 +1,7 @@
 """Tests benchmarks/run.py on a CPU: small runs of every preset, presets that fail, and presets without time."""
 
+from __future__ import annotations
+
 from fractions import Fraction
 
 import fastgemm

@@ -1,5 +1,7 @@
 """Tests the pages' comparisons of many problems with torch: presets, limits, outliers and means."""
 
+from __future__ import annotations
+
 import ctypes
 import sys
 from dataclasses import replace

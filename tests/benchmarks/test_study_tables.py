@@ -1,5 +1,7 @@
 """Tests the output of presets in terminals of several widths."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import accuracy

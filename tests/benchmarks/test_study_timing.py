@@ -1,5 +1,7 @@
 """Tests how problems share a time limit, and how a GPU's calls are timed back to back."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from types import SimpleNamespace
 

@@ -1,5 +1,7 @@
 """Tests the host time of a model's layers in turn. The measurement must show decisions that are made again."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 

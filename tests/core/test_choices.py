@@ -1,5 +1,7 @@
 """Compares the chosen kernels with measurements. Predictions need only the description of a GPU, but no GPU."""
 
+from __future__ import annotations
+
 import fastgemm
 import pytest
 import torch

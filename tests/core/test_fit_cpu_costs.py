@@ -1,5 +1,7 @@
 """Tests benchmarks/fits/fit_cpu_costs.py: its measurements on this machine, and the files that it writes."""
 
+from __future__ import annotations
+
 import fit_cpu_costs
 import pytest
 from fastgemm import _introspect

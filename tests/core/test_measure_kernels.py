@@ -1,6 +1,8 @@
 """Tests benchmarks/fits/measure_kernels.py --again without a GPU: which times it keeps and removes, and the file
 that it writes."""
 
+from __future__ import annotations
+
 import sys
 
 import pytest

@@ -1,5 +1,7 @@
 """Tests the tables that level=None reads: their measurement, their C++ source, and the choices from them."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 
 import fastgemm

@@ -1,5 +1,7 @@
 """Tests level=None on a CPU. It chooses by predicted times, which measured products correct."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 

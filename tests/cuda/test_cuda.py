@@ -1,5 +1,7 @@
 """Tests that need a GPU: streams, graphs, several devices, full memory, failed launches, huge tensors."""
 
+from __future__ import annotations
+
 import fastgemm
 import pytest
 import torch

@@ -1,5 +1,7 @@
 """Tests a GPU with full memory."""
 
+from __future__ import annotations
+
 import contextlib
 
 import fastgemm

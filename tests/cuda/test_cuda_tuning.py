@@ -1,5 +1,7 @@
 """Tests tuning and measuring on a GPU."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import random

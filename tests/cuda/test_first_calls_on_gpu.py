@@ -1,5 +1,7 @@
 """tune=True on a GPU: captures, streams, and the time that it takes."""
 
+from __future__ import annotations
+
 import time
 
 import fastgemm

@@ -1,5 +1,7 @@
 """Tests that fitted constants do not depend on the processor that computes the fit."""
 
+from __future__ import annotations
+
 import random
 
 import pytest
