@@ -3,8 +3,7 @@
 // each row of a tile begins and ends inside a sector (32 bytes), and memory is slow at writing a part of a
 // sector. Here
 //   - a tile has 512 bytes or 1 KB of each row, and its rows are stored in whole sectors. A sector that two
-//   tiles
-//     share is stored by the tile in which it begins, so tiles overlap by one sector:
+//     tiles share is stored by the tile in which it begins, so tiles overlap by one sector:
 //
 //       row of C    .........|.......|.......|.......|........     | begins a sector
 //       tile 0      <------------ computed ------------>
@@ -12,11 +11,10 @@
 //       tile 1                           <------------ computed ...
 //                                            <---- stored ...
 //
-//   - in shared memory each row of a tile lies as it will lie in C, modulo 16 bytes. So a lane stores 16
-//   bytes;
-//   - a block goes down the rows of C. It has its rows of A in shared memory, and a warp has its columns of B
-//   in
-//     registers, straight from global memory at any stride (fast/direct.cuh).
+//   - a lane stores 16 bytes of 16-bit elements, because rows lie in shared memory as they will lie in C,
+//     modulo 16 bytes. Larger elements are stored one by one;
+//   - a block goes down the rows of C. It has its rows of A in shared memory, and a warp has its columns of
+//     B in registers, straight from global memory at any stride (fast/direct.cuh).
 // All this is for a k of one step. A longer k is multiplied step by step, which is right but slow.
 #include "cuda/gemm/fast/direct.cuh"
 #include "cuda/gemm/predict/plans.h"
