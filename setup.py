@@ -237,6 +237,11 @@ class CMakeBuild(build_ext):
 class Wheel(bdist_wheel):
     """Tags a wheel by the interpreters of its modules. The rest does not depend on the interpreter."""
 
+    def run(self) -> None:
+        if os.environ.get("FASTGEMM_NATIVE") == "1":
+            raise SystemExit("fastgemm: a wheel with FASTGEMM_NATIVE=1 would run on this processor only")
+        super().run()
+
     def get_tag(self) -> tuple[str, str, str]:
         _, _, platform = super().get_tag()
         served = {sys.version_info[:2], *map(version_of, further_pythons())}

@@ -36,6 +36,8 @@ void CpuContext::parallel(int64_t tasks, Task task) {
 void CpuContext::callers_gemm(const GemmProblem& p) { framework_gemm(cpu_backend(), operands(), p); }
 void CpuContext::callers_transpose(const TransposeProblem& p) { framework_transpose(cpu_backend(), 0, p); }
 
+bool built_with_cuda() { return FASTGEMM_HAS_CUDA; }
+
 void with_gpu_context([[maybe_unused]] int device_index,
                       [[maybe_unused]] const std::function<void(OpContext&, Device, int)>& body) {
 #if FASTGEMM_HAS_CUDA

@@ -36,6 +36,7 @@ class CpuContext final : public OpContext {
   std::optional<Workspace> workspace_{std::in_place};
 };
 
+bool built_with_cuda();
 void with_gpu_context(int device_index, const std::function<void(OpContext&, Device, int)>& body);
 
 // Calls body(context, device, threads) for the device of the tensor. A GPU is the current device inside body,

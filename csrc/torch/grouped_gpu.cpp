@@ -10,6 +10,7 @@
 #include "torch/grouped_mm.h"
 #include "torch/launch_row.h"
 #include "torch/scalar_types.h"
+#include "torch/scaled_mm.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -99,9 +100,7 @@ bool torch_is_faster(const View& a, const View& b) {
   constexpr int64_t kManyRows = 256, kLongK = 6144;
   if (a.device_type == aoti_torch_device_type_cpu() || a.dtype != kBFloat16) return false;
   if (a.dim != 2 || b.dim != 3 || a.size(2) < kManyRows * b.size(3) || a.size(1) < kLongK) return false;
-  bool is_hopper = false;
-  with_context(a, [&](OpContext&, Device, int) { is_hopper = current_gpu().capability == 90; });
-  return is_hopper;
+  return capability_of(a) == 90;
 }
 
 void multiply_groups_on_gpu(const GroupedCall& call) try {

@@ -28,7 +28,7 @@ static_assert(std::ranges::all_of(kFasterOnHopper,
 }  // namespace
 
 int capability_of(const View& on) {
-  if (on.device_type == aoti_torch_device_type_cpu()) return 0;
+  if (on.device_type == aoti_torch_device_type_cpu() || !built_with_cuda()) return 0;
   int capability = 0;
   with_context(on, [&](OpContext&, Device, int) { capability = current_gpu().capability; });
   return capability;

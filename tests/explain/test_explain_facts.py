@@ -230,3 +230,11 @@ def test_sources_that_are_gone_leave_the_counters(report_of):
     gone = {pc: (Frame("kernel", "csrc/cuda/gone.cu", 35, "/nowhere/gone.cu"),) for pc in frames}
     report = report_of((launches, gone))
     assert "load a, 4 B" in str(report) and "load a, 4 B" in report._repr_html_()
+
+
+def test_a_report_displays_nothing_itself_in_a_notebook(report_of, monkeypatch):
+    """There rich displays what is printed to a console, unless it is told not to."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *_: pytest.fail("it displays"))
+    report = report_of(model.naive())
+    assert "load a, 4 B" in str(report) and "load a, 4 B" in report._repr_html_()

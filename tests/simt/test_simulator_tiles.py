@@ -319,11 +319,11 @@ def test_direct_with_strides_beyond_32_bits_of_offset(dtype, layout, huge):
 def test_tiles_of_outer_share_sectors(first, width, layout, k, dtype, adds):
     """Rows of several tiles that begin anywhere, and blocks that go down several tiles. Other elements stay."""
     n = width - first - (27 if width > 1100 else 0)
-    a, b = operands(70, n, k, dtype, layout, slack=3)
+    a, b = operands(150, n, k, dtype, layout, slack=3)
     result = result_dtype(dtype)
-    around = poisoned(70, width, dtype=result)
+    around = poisoned(150, width, dtype=result)
     before = around.clone()
-    c, scales = (random_tensor(70, n, dtype=result), {"alpha": -1, "beta": 2}) if adds else (None, {})
+    c, scales = (random_tensor(150, n, dtype=result), {"alpha": -1, "beta": 2}) if adds else (None, {})
     with simulated_launches(FEW, HOPPER):
         check_gemm(a, b, c, out=around[:, first : first + n], kernel="outer", **scales)
     for columns in (slice(0, first), slice(first + n, None)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -285,7 +286,8 @@ def renderables(report: Findings) -> Iterator[RenderableType]:
 
 
 def _printed(report: Findings) -> Console:
-    console = Console(file=io.StringIO(), record=True, width=WIDTH, color_system=None, force_terminal=False)
+    plain: dict[str, Any] = {"color_system": None, "force_terminal": False, "force_jupyter": False}
+    console = Console(file=io.StringIO(), record=True, width=WIDTH, **plain)
     for part in renderables(report):
         console.print(part)
     return console

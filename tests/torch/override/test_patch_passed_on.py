@@ -230,3 +230,27 @@ def test_a_call_that_torch_refuses_says_nothing_of_the_next(device):
             torch.mm(a, complex_b)
         torch.mm(a, complex_b.real.contiguous())
     assert routed.ops == {"mm": 1}
+
+
+def test_an_imaginary_scale_is_torchs(device):
+    a, c = torch.randn(4, 4, dtype=torch.complex64), torch.randn(4, 4, dtype=torch.complex64)
+    expected = torch.addmm(c, a, a, alpha=2j)
+    with fastgemm.patch() as routed:
+        assert torch.equal(torch.addmm(c, a, a, alpha=2j), expected)
+    assert routed.passed_on == {("addmm", "scales that complex64 does not hold"): 1}
+
+
+def test_multihead_attention(device):
+    attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
+    expected = attention(x, x, x)[0]
+    with fastgemm.patch() as routed:
+        torch.testing.assert_close(attention(x, x, x)[0], expected)
+    assert routed.total == 4  # input and output projections, scores, and values
+    assert not routed.passed_on
+    if device != "cpu":
+        return  # these tests run inside torch.device() there, which disables the path below
+    with fastgemm.patch() as routed, torch.no_grad():
+        torch.testing.assert_close(attention.eval()(x, x, x)[0], expected)
+    # torch fuses it into one op. Products inside of this op are routed as well.
+    assert routed.total == 4
+    assert not routed.passed_on

@@ -157,6 +157,18 @@ def test_out_that_is_an_operand(way, device):
         assert all("overlaps" in reason for _, reason in routed.passed_on)
 
 
+@pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM], ids=lambda kind: kind.__name__)
+def test_recurrent_layers(kind, device):
+    if device == "cuda":
+        pytest.skip("there they are cuDNN's")
+    model, x = kind(6, 5).double(), torch.randn(7, 3, 6, dtype=torch.float64)
+    torchs = model(x)[0]
+    with fastgemm.patch(level=1) as routed:
+        torch.testing.assert_close(model(x)[0], torchs)
+    assert routed.total >= 7  # at least one for each step
+    assert not routed.passed_on
+
+
 # Modes of torch's
 
 

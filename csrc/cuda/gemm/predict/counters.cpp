@@ -210,7 +210,10 @@ Counts count_direct(const GemmProblem& p, const Gpu& gpu) {
 Counts count_outer(const GemmProblem& p, const Gpu& gpu) {
   const Facts f = facts(p);
   const int values = plans::direct_values(f.size, f.k), blocks = plans::outer_blocks(f.out_size, values);
-  const int64_t columns = plans::outer_columns(f.out_size, values), rows = ceil_div(f.m, plans::kOuterRows);
+  // Neighbouring tiles share a sector if rows of C begin inside sectors.
+  const int64_t overlap = f.out_alignment >= 32 ? 0 : 32 / f.out_size;
+  const int64_t columns = plans::outer_columns(f.out_size, values) - overlap,
+                rows = ceil_div(f.m, plans::kOuterRows);
   const int64_t chunks = plans::outer_chunks(rows, ceil_div(f.n, columns) * f.batch, blocks,
                                              plans::outer_most_chunks(f.out_size), gpu.multiprocessors);
   const DType unit = p.type == DType::f32 ? DType::f64 : p.type;
