@@ -330,18 +330,16 @@ def with_resources_of(new: str, old: str) -> str:
     return as_json({arch: found | made.get(arch, {}) for arch, found in from_json(old).items()})
 
 
-def twin(name: str) -> str:
-    """The kernel like this one that .ci/run compiles."""
-    for pattern, other in TWINS:
-        name = re.sub(pattern, other, name)
-    return name
+def twins(name: str) -> list[str]:
+    """The kernels like this one, of which .ci/run compiles one: of other types, then also with other majors."""
+    return [name := re.sub(pattern, other, name) for pattern, other in TWINS]
 
 
 def left_out(stored: str, kernels: list[Kernel]) -> set[str]:
     """The stored names of kernels that were not built, although their twins were."""
     built = {k.name for k in kernels}
     names = {name for found in from_json(stored).values() for name in found}
-    return {name for name in names - built if twin(name) in built}
+    return {name for name in names - built if not built.isdisjoint(twins(name))}
 
 
 def without_lines(table: str, names: set[str]) -> str:
