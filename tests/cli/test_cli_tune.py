@@ -212,3 +212,8 @@ def test_info_says_what_level_none_takes(run, monkeypatch):
         assert _introspect.chosen(key) == _introspect.cpu_predictions(problem, 1)[0][0]
     finally:
         _introspect.set_cpu(None)
+
+
+def test_tune_without_scipy(run, gpu, monkeypatch):
+    monkeypatch.setattr(_tune, "find_spec", lambda name: None)
+    assert "pip install 'fastgemm[tune]'" in run("tune", code=1).stderr

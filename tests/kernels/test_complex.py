@@ -368,3 +368,12 @@ def test_scales_are_real():
     a = random_complex(3, 3, dtype=torch.complex64)
     with pytest.raises(TypeError, match="alpha must be a float, got complex"):
         fastgemm.gemm(a, a, alpha=1j)
+
+
+@every_type_of_torch
+def test_rows_of_complex_products_that_do_not_depend_on_the_others(dtype):
+    a, b, _ = operands(301, 90, 1100, dtype)
+    whole = fastgemm.matmul(a, b, invariant=True)
+    for some in (slice(0, 1), slice(7, 12), slice(100, 301)):
+        assert torch.equal(fastgemm.matmul(a[some], b, invariant=True), whole[some])
+    assert torch.equal(fastgemm.matmul(a, b.mT.contiguous().mT, invariant=True), whole)

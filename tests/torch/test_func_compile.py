@@ -215,3 +215,17 @@ def test_an_exported_vmap_is_no_loop(strict, capfd):
     program = torch.export.export(Layer(), (x, w), strict=strict)
     torch.testing.assert_close(program.module()(x, w), x @ w)
     assert "batching rule" not in capfd.readouterr().err
+
+
+def test_an_ensemble_of_modules():
+    """functional_call over stacked parameters must be one batched product for each layer of all members."""
+    members = [fastgemm.nn.Linear(4, 3, dtype=torch.float64, device=DEVICE) for _ in range(6)]
+    parameters, buffers = func.stack_module_state(members)
+
+    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        return func.functional_call(members[0], (parameters, buffers), (x,))
+
+    x = double(7, 4)
+    got, calls = graph_of(lambda p, x: func.vmap(one, (0, 0, None))(p, buffers, x), parameters, x)
+    torch.testing.assert_close(got, torch.stack([member(x) for member in members]))
+    assert ops(calls) == {"gemm": 1}

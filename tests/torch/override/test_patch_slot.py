@@ -191,3 +191,15 @@ def test_a_generator_that_is_suspended_inside_of_a_patch(device):
     gc.collect()
     a @ a
     assert not third.total
+
+
+@every_device
+def test_record_function_and_saved_tensor_hooks_around_and_inside(device):
+    x, names = draw(4, 4).requires_grad_(), []
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: names.append("kept") or t, lambda t: t)
+    with torch.profiler.record_function("outer"), fastgemm.patch(kernel="naive") as routed, hooks:
+        with torch.profiler.record_function("inner"):
+            y = x @ x
+        y.sum().backward()
+    assert names == ["kept", "kept"]
+    assert routed.kernels == {"naive": 3}
