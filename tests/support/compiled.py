@@ -10,7 +10,7 @@ def compiled_for(capability: str, function: str, kernel: str) -> resources.Resou
     says how to compile it, or is skipped if a tool for that is missing."""
     found = resources.resources(function, capability)
     if found is None:
-        from check_sass import missing  # imported here, because tests may run without tools/
+        from cuda_tools import missing  # imported here, because tests may run without tools/
 
         how = (
             f"KERNEL={kernel} tools/compile_cuda.sh && .venv/bin/python tools/check_sass.py --kernel {kernel}"

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import check_sass
+import cuda_tools
 import fastgemm
 import pytest
 from check_sass import Kernel
@@ -152,22 +153,22 @@ def test_every_kernel_is_launched_by_one_file(op):
 
 
 def test_a_missing_tool_is_named_and_where_it_comes_from(tmp_path, monkeypatch):
-    monkeypatch.setattr(check_sass, "tool_path", lambda: str(tmp_path))
+    monkeypatch.setattr(cuda_tools, "tool_path", lambda: str(tmp_path))
     monkeypatch.setattr("sys.argv", ["check_sass.py"])
     with pytest.raises(
         SystemExit, match=r"no cuobjdump: `make \.venv/\.lint` installs .*nvidia-cuda-cuobjdump"
     ):
         check_sass.main()
     (tmp_path / "nvcc").touch(mode=0o755)
-    assert check_sass.missing("nvcc") == "" and "no c++filt" in check_sass.missing("nvcc", "c++filt")
+    assert cuda_tools.missing("nvcc") == "" and "no c++filt" in cuda_tools.missing("nvcc", "c++filt")
 
 
 def test_what_nvcc_has_not_compiled_fails_or_is_skipped_with_the_reason(monkeypatch):
     how = r"KERNEL=new tools/compile_cuda\.sh && \.venv/bin/python tools/check_sass\.py --kernel new"
-    monkeypatch.setattr(check_sass, "missing", lambda *_: "")
+    monkeypatch.setattr(cuda_tools, "missing", lambda *_: "")
     with pytest.raises(pytest.fail.Exception, match=rf"new_kernel: run {how}$"):
         compiled_for("9.0", "new_kernel", "new")
-    monkeypatch.setattr(check_sass, "missing", lambda *_: "there is no nvcc")
+    monkeypatch.setattr(cuda_tools, "missing", lambda *_: "there is no nvcc")
     with pytest.raises(pytest.skip.Exception, match=rf"{how}; there is no nvcc$"):
         compiled_for("9.0", "new_kernel", "new")
 
