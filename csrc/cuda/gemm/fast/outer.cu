@@ -1,7 +1,6 @@
-// Level 6 for a short k and a large C: a sum of a few outer products, which takes as long as C takes to
-// write. Kernels with square tiles reach a third of that speed when rows of C begin at any address. There
-// each row of a tile begins and ends inside a sector (32 bytes), and memory is slow at writing a part of a
-// sector. Here
+// Level 6 for a short k and a large C: a sum of a few outer products, which the writes of C limit. Kernels
+// with square tiles are far from this limit when rows of C begin at any address. There each row of a tile
+// begins and ends inside a sector (32 bytes), and memory is slow at writing a part of a sector. Here
 //   - a tile has 512 bytes or 1 KB of each row, and its rows are stored in whole sectors. A sector that two
 //     tiles share is stored by the tile in which it begins, so tiles overlap by one sector:
 //
