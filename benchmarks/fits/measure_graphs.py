@@ -56,11 +56,17 @@ def of_short_k(measured: list[Point], most_k: int) -> list[tuple[Sizes, str]]:
     return sorted({problem_in(point) for point in measured if point["k"] <= most_k})
 
 
+def odd_multiple(size: int, unit: int) -> int:
+    """An odd multiple of ``unit`` near ``size``."""
+    return size // (2 * unit) * 2 * unit + unit
+
+
 def problems(options: argparse.Namespace) -> list[tuple[Sizes, str]]:
     draw = random.Random(options.seed)
     shapes = layers.drawn(options.seed, options.layers)
     found = [((1, *shape), draw.choice(LAYOUTS)) for shape, _ in shapes]
-    for (*sides, k), layout in random_problems(options.random, options.seed, *options.sides):
+    for sizes, layout in random_problems(options.random, options.seed, *options.sides):
+        *sides, k = (odd_multiple(size, options.unit) for size in sizes) if options.unit else sizes
         found.append(((*sides, k % options.most_k + 1 if options.most_k else k), layout))
     for (_, *sizes), layout in random_problems(options.batches, options.seed + 1, 16, 1024):
         found.append(((draw.choice((2, 4, 8, 16, 32, 64)), *sizes), layout))
@@ -142,6 +148,7 @@ def main() -> None:
     )
     parser.add_argument("--random", type=int, default=120, help="so many of random sides")
     parser.add_argument("--sides", type=int, nargs=2, default=(16, 8192), help="range of random sides")
+    parser.add_argument("--unit", type=int, help="random sides are odd multiples of it: 8 splits sectors")
     parser.add_argument("--batches", type=int, default=40, help="so many batches")
     parser.add_argument("--also", action="append", default=[], help="a kernel that is not predicted yet")
     parser.add_argument("--only", help="with --add: times this kernel at the file's products")
