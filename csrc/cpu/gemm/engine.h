@@ -30,6 +30,7 @@
 //     static void pack_b(UnitB*, const Element*, int64_t col_stride, int64_t k_stride, int64_t cols, int64_t k);
 //                                                // rows, cols: how many are left; may exceed kMR, kNR
 //     static constexpr bool kReadsRowsOfA;       // optional: the micro-kernel may read contiguous rows of A in place
+//     static int64_t unpacked_columns();         // then: it does up to so many columns of C
 //     static constexpr int kMostOfPart;          // optional: sums of parts of k of at most this size are scaled
 //                                                // (core/part_scales.h). The micro-kernel computes one part
 //     static void micro_kernel(const MicroTile<Traits>&);
@@ -64,6 +65,7 @@ struct MicroTile {
   bool accumulate;  // += instead of =
   // Strides of operands that are read in place, without packing (in_place.h and panel_dot.h).
   int64_t a_rs, a_ks, b_ks;
+  int64_t next_columns = 0;  // how far behind a row of b lies what is prefetched into L2
   int64_t row_bytes = 0;  // if not 0: of rows of a, which are read in place, and are contiguous
   const float *row_scales, *column_scales;  // of a part of k (Traits::kMostOfPart)
 };
@@ -89,6 +91,9 @@ struct Product {
 // With fewer multiply-adds, starting threads costs more time than they save.
 inline constexpr int64_t kWorthAFork = int64_t{96} * 96 * 96;
 
+// As Intel's servers have since Ice Lake.
+inline bool has_large_l2() { return cpu_caches().l2 >= size_t{5} << 18; }
+
 struct Range {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
@@ -111,9 +116,9 @@ class Engine {
   // If C has the accumulator's type, it holds the partial sums between k-blocks. Otherwise they have a buffer
   // of their own, so that the result is rounded only once.
   static constexpr bool kOwnSums = !std::is_same_v<Acc, Out>;
-  // Rows are distributed over threads in multiples of this number. A complex tile with fewer rows is nearly
-  // as fast. With whole tiles, one of two threads would get 518 of 1024 rows.
-  static constexpr int64_t kRowStep = kIsComplex<Element> ? 4 : MR;
+  // Rows are distributed over threads in multiples of this number. A tile with fewer rows is nearly as fast.
+  // With whole tiles of 14 rows, one of two threads would get 518 of 1024.
+  static constexpr int64_t kRowStep = 4;
 
  public:
   // Computes the block sizes and the scratch bytes that run() needs for problems of at most this size.
@@ -194,11 +199,12 @@ class Engine {
     if constexpr (requires { Traits::kPackDepth; }) return Traits::kPackDepth;
     return kc_;
   }
-  // Packing A costs about as much as 8 columns. If there are few, rows that are contiguous are read in place,
-  // unless they lie at about multiples of 4 KiB, where all rows of a tile share the few lines of an L1 set.
+  // Packing A costs about as much as 8 columns, or 20 if A is not in the caches. Up to unpacked_columns(), rows
+  // that are contiguous are read in place, unless they lie at about multiples of 4 KiB, where all rows of a
+  // tile share the few lines of an L1 set.
   static bool reads_rows_of_a(const Problem& p) {
     if constexpr (requires { requires Traits::kReadsRowsOfA; }) {
-      if (p.m == 1 || p.n > 256 || p.a_cs != 1 || p.k < Traits::kGroup) return false;
+      if (p.m == 1 || p.n > Traits::unpacked_columns() || p.a_cs != 1 || p.k < Traits::kGroup) return false;
       const int64_t beyond = p.a_rs * int64_t{sizeof(Element)} & 4095;
       return min(beyond, 4096 - beyond) >= 64;
     }
@@ -220,7 +226,7 @@ class Engine {
     int64_t best = INT64_MAX;
     for (int64_t rows = 1; rows <= threads_; ++rows) {
       if (threads_ % rows) continue;
-      const int64_t cell_m = ceil_div(ceil_div(m, MR), rows) * MR;
+      const int64_t cell_m = ceil_div(ceil_div(m, kRowStep), rows) * kRowStep;
       const int64_t cell_n = ceil_div(ceil_div(n, NR), threads_ / rows) * NR;
       const int64_t cost = cell_m * cell_n + 8 * cell_m;
       if (cost <= best) best = cost, grid_m_ = rows;

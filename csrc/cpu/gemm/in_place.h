@@ -18,9 +18,11 @@ class InPlace {
 
  public:
   // There is one pass over k, so that C is written once. The problem must also be small: in larger ones, rows
-  // that were not packed would evict each other from the sets of the L1 cache.
-  static bool suits(int64_t m, int64_t n, int64_t k) {
-    return k <= Traits::kKC && (m * n * k <= int64_t{192} * 192 * 192 || n <= 2 * NR);
+  // that were not packed would evict each other from the sets of the L1 cache. Two threads save a fork, which
+  // on an Emerald Rapids is worth 19 % at 200, 8 % at 256 and 3 % at 300.
+  static bool suits(int64_t m, int64_t n, int64_t k, int threads) {
+    const int64_t side = threads > 1 && has_large_l2() ? 320 : 192;
+    return k <= Traits::kKC && (m * n * k <= side * side * side || n <= 2 * NR);
   }
 
   InPlace(int64_t m, int64_t n, int64_t k, int threads) : threads_(threads) {

@@ -115,7 +115,8 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) b_row[j] = load<U>(b + j * N);
     if constexpr (reads == Reads::panels) Traits::prefetch_panel_a(a);
-    if constexpr (!kInPlace) Traits::prefetch_panel_b(b);
+    Traits::prefetch_rows_of_b(b, b_ks);
+    if constexpr (kInPlace) Traits::prefetch_next_columns(b + t.next_columns);
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i) {
       const U a_value = unit_of_row(i, missing);
@@ -125,7 +126,7 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     a += a_ks;
     b += b_ks;
   };
-  // Two operands that are read in place are small and soon in L1, so nothing is prefetched.
+  // If both operands are read in place, C is a small buffer, which is in L1.
   const int64_t steps = kRowsOfA ? t.k / Traits::kGroup : ceil_div(t.k, Traits::kGroup);
   const int64_t last = kInPlace ? 0 : min<int64_t>(steps, Traits::kLastSteps);
   for (int64_t g = steps - last; g > 0; --g) step();
@@ -165,11 +166,14 @@ struct RegisterTraits : PanelTraits<Packing, MR, NV * kLanes<typename Packing::U
   static constexpr bool kReadsInPlace = std::is_same_v<typename Packing::Element, typename Packing::Unit>;
 
   static constexpr bool kReadsRowsOfA = false;
+  static int64_t unpacked_columns() { return 256; }
   static constexpr int kLastSteps = 0;
   template <class Unit>
   static FASTGEMM_INLINE void prefetch_panel_a(const Unit*) {}
   template <class Unit>
-  static FASTGEMM_INLINE void prefetch_panel_b(const Unit*) {}
+  static FASTGEMM_INLINE void prefetch_rows_of_b(const Unit*, int64_t) {}
+  template <class Unit>
+  static FASTGEMM_INLINE void prefetch_next_columns(const Unit*) {}
   template <class Acc>
   static FASTGEMM_INLINE void prefetch_result(const Acc*) {}
   // The initial value of the accumulators of column vector j.

@@ -124,9 +124,9 @@ void run_routes(const GemmProblem& p, Context& ctx) {
     if (run_few_rows<typename Traits::Element, Out>(p, ctx, threads)) return;
   }
   if constexpr (requires { requires Traits::kReadsInPlace; }) {
-    if (InPlace<Traits>::suits(p.m, p.n, p.k))
+    if (InPlace<Traits>::suits(p.m, p.n, p.k, p.batch > 1 ? 1 : threads))
       return run_batch<InPlace<Traits>, Traits, Out>(p, ctx, threads);
-    if (PanelDot<Traits, Out>::suits(p.m, p.n, p.k))
+    if (PanelDot<Traits, Out>::suits(p))
       return run_batch<PanelDot<Traits, Out>, Traits, Out>(p, ctx, threads);
   }
   const int64_t tiles = ceil_div(p.m, Traits::kMR) * ceil_div(p.n, Traits::kNR);

@@ -33,6 +33,8 @@ struct Tile {
   }
 };
 
+bool has_large_l2(const Cpu& cpu) { return cpu.l2 >= 5 << 18; }
+
 // Integers of 8 and 16 bits are multiplied in pairs of int16.
 bool goes_in_pairs(DType type) { return is_integer(type) && element_size(type) < 4; }
 
@@ -70,7 +72,7 @@ Tile tile_of(Row row, DType type, const Cpu& cpu) {
       t.depth = 512 * t.group, t.issue = cpu.vector_issue;
       break;
     case Row::pipelined:
-      if (cpu.l2 >= 5 << 18) t.block = 2 * t.depth;
+      if (has_large_l2(cpu)) t.block = t.depth * 8 / t.unit;
       break;
     default:
       break;
@@ -111,9 +113,10 @@ class Counter {
     if (few_rows(threads, all)) return finish(all);
     const double work = double(p_.m) * double(p_.n) * double(p_.k);
     const int64_t tiles = ceil_div(p_.m, t_.rows) * ceil_div(p_.n, t_.columns());
-    if (t_.in_place && p_.k <= t_.depth && (work <= 192.0 * 192 * 192 || p_.n <= 2 * t_.columns())) {
+    const double side = threads > 1 && p_.batch <= 1 && has_large_l2(cpu_) ? 320 : 192;
+    if (t_.in_place && p_.k <= t_.depth && (work <= side * side * side || p_.n <= 2 * t_.columns())) {
       of_batch(threads, [&](int on) { in_place(on); });
-    } else if (t_.in_place && p_.k > t_.depth && std::max(p_.m, p_.n) <= 256 && p_.m * p_.n <= 128 * 128) {
+    } else if (t_.in_place && takes_panel_dot()) {
       of_batch(threads, [&](int on) { panel_dot(on); });
     } else if (threads > 1 && tiles < 8 * threads && p_.k >= 4 * t_.depth && p_.m * p_.n <= 128 * 128) {
       split_k(threads);
@@ -243,13 +246,13 @@ class Counter {
   }
 
   void five_loops(int64_t k, int threads, bool own_sums) {
-    const int64_t nr = t_.columns(), mr = t_.rows;
+    const int64_t nr = t_.columns(), mr = t_.rows, step = t_.partial_rows ? 4 : mr;
     const int64_t k_blocks = std::max<int64_t>(1, ceil_div(k, t_.block ? t_.block : t_.depth));
     const int64_t kc = round_up(ceil_div(k, k_blocks), std::max<int64_t>(t_.group, 8));
     int64_t grid_m = 1, best = INT64_MAX;
     for (int64_t rows = 1; rows <= threads; ++rows) {
       if (threads % rows) continue;
-      const int64_t cell_m = ceil_div(ceil_div(p_.m, mr), rows) * mr;
+      const int64_t cell_m = ceil_div(ceil_div(p_.m, step), rows) * step;
       const int64_t cell_n = ceil_div(ceil_div(p_.n, nr), threads / rows) * nr;
       const int64_t cost = cell_m * cell_n + 8 * cell_m;
       if (cost <= best) best = cost, grid_m = rows;
@@ -260,7 +263,7 @@ class Counter {
     const int64_t nc = std::min(round_up(p_.n, nr), nr * std::max<int64_t>(1, kBudget / b_panel));
     const int64_t packed = std::min(k_blocks, std::max<int64_t>(1, kBudget / (ceil_div(nc, nr) * b_panel)));
     const int64_t chunks = ceil_div(p_.n, nc), passes = ceil_div(k_blocks, packed);
-    const int64_t cell_m = std::min(p_.m, ceil_div(ceil_div(p_.m, mr), grid_m) * mr);
+    const int64_t cell_m = std::min(p_.m, ceil_div(ceil_div(p_.m, step), grid_m) * step);
     const double groups = double(ceil_div(k, t_.group));
     for (int64_t j = 0; j < chunks; ++j) {
       const int64_t columns = std::min(nc, p_.n - j * nc), panels = ceil_div(columns, nr);
@@ -309,12 +312,20 @@ class Counter {
         double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);
   }
 
-  // The route of panel_dot.h. Each thread computes a part of k. A and B are read in place, with two
-  // exceptions: B with contiguous columns, and more than 8 rows of A with contiguous columns.
+  // As PanelDot::suits() in panel_dot.h.
+  bool takes_panel_dot() const {
+    if (p_.k > t_.depth && std::max(p_.m, p_.n) <= 256 && p_.m * p_.n <= 128 * 128) return true;
+    if (!has_large_l2(cpu_)) return false;
+    return p_.m <= 48 ? p_.k >= 128 : p_.m <= 128 && p_.k >= 512 && b_.along_w;
+  }
+
+  // The route of panel_dot.h. Each thread computes some columns, or a part of k. A and B are read in place,
+  // with two exceptions: B with contiguous columns, and more than 8 rows of A with contiguous columns.
   void panel_dot(int threads) {
     const double in_l1 = (32 << 10) / double(t_.columns() * t_.unit);
-    const double k = double(p_.k) / threads, blocks = std::ceil(k / in_l1);
-    const int64_t panels = ceil_div(p_.n, t_.columns());
+    const bool wide = p_.n >= 4 * t_.columns() * threads;
+    const double k = double(p_.k) / (wide ? 1 : threads), blocks = std::ceil(k / in_l1);
+    const int64_t panels = ceil_div(p_.n, t_.columns() * (wide ? threads : 1));
     if (!b_.along_w) pack(b_, t_.columns(), double(panels), k);
     if (!a_.along_k && p_.m > 8) c_[kPackStraight] += k * double(ceil_div(p_.m, t_.lanes));
     tiles(p_.m, panels, k, blocks);
