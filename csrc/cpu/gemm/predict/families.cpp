@@ -36,12 +36,13 @@ Family family_of(Row row, DType type, const Cpu& cpu) {
   return row == Row::torch ? family_of_library(type, cpu.library) : family_of_units(cpu);
 }
 
-bool is_measured(const Cpu& cpu) {
+bool is_measured(DType type, const Cpu& cpu) {
   const Units& all = cpu.library;
   if (cpu.isa != all.isa) return false;  // FASTGEMM_CPU_ISA
   switch (family_of_units(all)) {
     case Family::granite_rapids:
-      return has_amx(all) && cpu.l2 == 2 << 20;
+      if (cpu.l2 != 2 << 20 || all.vector_issue != 2) return false;
+      return all.fp16 && (has_amx(all) || (type != DType::bf16 && !(is_integer(type) && element_size(type) < 4)));
     case Family::zen4:
       return all.vector_issue == 1 && cpu.l2 == 1 << 20;
     case Family::zen3:

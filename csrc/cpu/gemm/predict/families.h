@@ -9,14 +9,14 @@ namespace fastgemm::cpu_predict {
 enum class Family : uint8_t {
   zen3,            // AMD with AVX2
   zen4,            // AMD with AVX-512, two cycles for 64 bytes
-  granite_rapids,  // Intel with AMX, two AVX-512 units and 2 MB of L2: Sapphire to Granite Rapids
+  granite_rapids,  // Intel with two AVX-512 units and 2 MB of L2: Sapphire to Granite Rapids
 };
 inline constexpr int kFamilies = 3;
 
 // The family whose constants are used for a kernel, or for the framework's product of a type.
 Family family_of(Row, DType, const Cpu&);
-// Whether a processor belongs to a measured family, libraries included. For other processors, only the ratios
-// between its library and others are known.
-bool is_measured(const Cpu&);
+// Whether products of a type were measured on a processor of this family, libraries included. For others, only
+// the ratios between its library and others are known.
+bool is_measured(DType, const Cpu&);
 
 }  // namespace fastgemm::cpu_predict

@@ -112,7 +112,7 @@ double model_of(Row row, const Entry& entry, const GemmProblem& p, const Cpu& cp
   constexpr double kUnmeasured = 1.2;
   const Counts counts = count(row, p, cpu, threads);
   const double model = std::inner_product(counts.begin(), counts.end(), entry.costs.begin(), 0.0);
-  return row == Row::torch && !entry.fitted && !is_measured(cpu) ? model / kUnmeasured : model;
+  return row == Row::torch && !entry.fitted && !is_measured(p.type, cpu) ? model / kUnmeasured : model;
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ double seconds(Row row, const GemmProblem& p, const Cpu& cpu, int threads) {
   if (!entry) return kUnknown;
   const double model = model_of(row, *entry, p, cpu, threads);
   if (p.packed.is_given()) return model + conversion_seconds(p, cpu, row == Row::simd ? 1 : threads);
-  if (!is_own && !is_measured(cpu)) return model;
+  if (!is_own && !is_measured(p.type, cpu)) return model;
   return model * std::exp(double(entry->points.correction(place_of(p, threads))));
 }
 
@@ -151,7 +151,7 @@ void add_point(Row row, const GemmProblem& p, int threads, double measured) {
   if (!is_own) {
     Entry& mine = at(o.table, row, p.type);
     mine = *entry;
-    if (!is_measured(cpu)) mine.points = {};
+    if (!is_measured(p.type, cpu)) mine.points = {};
   }
   Entry& mine = at(o.table, row, p.type);
   const double model = model_of(row, mine, p, cpu, threads);
@@ -171,7 +171,7 @@ Knowledge knowledge_of(const Cpu& cpu) {
   for (const auto& of_types : own().table)
     for (const auto& entry : of_types)
       if (entry && entry->fitted) return Knowledge::tuned;
-  return is_measured(cpu) ? Knowledge::measured : Knowledge::predicted;
+  return is_measured(DType::f32, cpu) ? Knowledge::measured : Knowledge::predicted;
 }
 
 std::optional<Row> row_of(std::string_view name) {
