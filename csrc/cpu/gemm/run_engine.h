@@ -1,7 +1,8 @@
-// Chooses the route of a GemmProblem: few rows, in place, panels of k, split-K or the five loops. Also
+// Chooses the route of a GemmProblem: few rows, in place, panels of k, columns, split-K or the five loops. Also
 // distributes batches and threads.
 #pragma once
 
+#include "cpu/gemm/by_columns.h"
 #include "cpu/gemm/engine.h"
 #include "cpu/gemm/few_rows.h"
 #include "cpu/gemm/in_place.h"
@@ -82,7 +83,7 @@ class SplitK {
   int64_t sums_bytes_, scratch_bytes_;
 };
 
-// Computes all products of a batch by a Runner (Engine, InPlace or PanelDot). If there are many or small
+// Computes all products of a batch by a Runner (Engine, ByColumns, InPlace or PanelDot). If there are many or small
 // ones, each is computed by one thread. Otherwise all threads compute one product after another.
 template <class Runner, class Traits, class Out>
 void run_batch(const GemmProblem& p, Context& ctx, int threads) {
@@ -128,6 +129,8 @@ void run_routes(const GemmProblem& p, Context& ctx) {
       return run_batch<InPlace<Traits>, Traits, Out>(p, ctx, threads);
     if (PanelDot<Traits, Out>::suits(p))
       return run_batch<PanelDot<Traits, Out>, Traits, Out>(p, ctx, threads);
+    if (p.batch == 1 && ByColumns<Traits, Out>::suits(p, threads))
+      return run_batch<ByColumns<Traits, Out>, Traits, Out>(p, ctx, threads);
   }
   const int64_t tiles = ceil_div(p.m, Traits::kMR) * ceil_div(p.n, Traits::kNR);
   if (threads > 1 && tiles < 8 * threads && p.k >= 4 * Traits::kKC && p.m * p.n <= 128 * 128) {

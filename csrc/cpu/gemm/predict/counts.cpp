@@ -21,6 +21,7 @@ struct Tile {
   double unit_cycles = 0;                      // cycles for a k-group of a whole tile; 0: no tile unit
   bool one_sum = false;                        // each product waits for the one before it
   bool in_place = false, partial_rows = true;
+  int64_t unpacked_columns = 256;  // Traits::unpacked_columns()
 
   int64_t columns() const { return vectors * lanes; }
   // The cycles of a k-group: the largest of the time to start its products, of its loads, and of the latency
@@ -72,7 +73,7 @@ Tile tile_of(Row row, DType type, const Cpu& cpu) {
       t.depth = 512 * t.group, t.issue = cpu.vector_issue;
       break;
     case Row::pipelined:
-      if (has_large_l2(cpu)) t.block = t.depth * 8 / t.unit;
+      if (has_large_l2(cpu)) t.block = t.depth * 8 / t.unit, t.unpacked_columns = 1536;
       break;
     default:
       break;
@@ -118,6 +119,8 @@ class Counter {
       of_batch(threads, [&](int on) { in_place(on); });
     } else if (t_.in_place && takes_panel_dot()) {
       of_batch(threads, [&](int on) { panel_dot(on); });
+    } else if (t_.in_place && p_.batch == 1 && goes_by_columns(threads)) {
+      by_columns(threads);
     } else if (threads > 1 && tiles < 8 * threads && p_.k >= 4 * t_.depth && p_.m * p_.n <= 128 * 128) {
       split_k(threads);
     } else {
@@ -310,6 +313,24 @@ class Counter {
     fork(threads);
     traffic_ +=
         double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);
+  }
+
+  // As ByColumns::suits() in by_columns.h.
+  bool goes_by_columns(int threads) const {
+    const int64_t each = ceil_div(ceil_div(p_.n, t_.columns()), threads) * t_.columns();
+    const bool unpacked = a_.along_k && p_.n <= t_.unpacked_columns;
+    return has_large_l2(cpu_) && threads > 1 && each * threads * 50 <= p_.n * 51 &&
+           each >= (unpacked ? 128 : 512) && p_.m * p_.n * p_.k <= int64_t{1} << 30;
+  }
+  // The five loops on one thread, for its columns; the bytes that all of them read.
+  void by_columns(int threads) {
+    GemmProblem mine = p_;
+    mine.n = ceil_div(ceil_div(p_.n, t_.columns()), threads) * t_.columns();
+    Counter one(t_, mine, cpu_);
+    one.five_loops(p_.k, 1, false);
+    for (size_t i = 0; i < c_.size(); ++i) c_[i] += one.c_[i];
+    traffic_ += threads * one.traffic_;
+    fork(threads);
   }
 
   // As PanelDot::suits() in panel_dot.h.
