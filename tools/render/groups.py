@@ -237,7 +237,8 @@ def _on_cpus(reports: Reports) -> list[Group]:
         rows = select(report.results, group="fp32 512..4096")
         if rows := [row for row in own(rows) if row.speedup]:
             device = report.environment["device"].replace("(R)", "")
-            name = f"float32, {rows[0].threads} threads of an {device}"
+            model = "-".join(report.environment["cpu_model"].split("-")[1:3])  # family and model
+            name = f"float32, {rows[0].threads} threads of an {device} ({model})"
             found.append(Group(name, rows))
     return found
 

@@ -19,8 +19,8 @@ class ByColumns {
   static bool suits(const GemmProblem& p, int threads) {
     const int64_t each = columns(p.n, threads);
     const bool unpacked = p.a.col_stride == 1 && p.n <= unpacked_columns();
-    return has_large_l2() && threads > 1 && each * threads * 50 <= p.n * 51 && each >= (unpacked ? 128 : 512) &&
-           p.m * p.n * p.k <= int64_t{1} << 30;
+    return has_large_l2() && threads > 1 && each * threads * 50 <= p.n * 51 &&
+           each >= (unpacked ? 128 : 512) && p.m * p.n * p.k <= int64_t{1} << 30;
   }
 
   ByColumns(int64_t m, int64_t n, int64_t k, int threads)

@@ -66,7 +66,7 @@ struct MicroTile {
   // Strides of operands that are read in place, without packing (in_place.h and panel_dot.h).
   int64_t a_rs, a_ks, b_ks;
   int64_t next_columns = 0;  // how far behind a row of b lies what is prefetched into L2
-  int64_t row_bytes = 0;  // if not 0: of rows of a, which are read in place, and are contiguous
+  int64_t row_bytes = 0;     // if not 0: of rows of a, which are read in place, and are contiguous
   const float *row_scales, *column_scales;  // of a part of k (Traits::kMostOfPart)
 };
 
@@ -199,9 +199,9 @@ class Engine {
     if constexpr (requires { Traits::kPackDepth; }) return Traits::kPackDepth;
     return kc_;
   }
-  // Packing A costs about as much as 8 columns, or 20 if A is not in the caches. Up to unpacked_columns(), rows
-  // that are contiguous are read in place, unless they lie at about multiples of 4 KiB, where all rows of a
-  // tile share the few lines of an L1 set.
+  // Packing A costs about as much as 8 columns, or 20 if A is not in the caches. Up to unpacked_columns(),
+  // rows that are contiguous are read in place, unless they lie at about multiples of 4 KiB, where all rows
+  // of a tile share the few lines of an L1 set.
   static bool reads_rows_of_a(const Problem& p) {
     if constexpr (requires { requires Traits::kReadsRowsOfA; }) {
       if (p.m == 1 || p.n > Traits::unpacked_columns() || p.a_cs != 1 || p.k < Traits::kGroup) return false;

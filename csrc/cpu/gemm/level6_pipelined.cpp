@@ -9,8 +9,8 @@
 // With the prefetches the loop is as fast from L2 as from L1. So a k-block may be deeper if L2 can hold it,
 // and C is read and written less often.
 //
-// To pack A costs as much time as some 8 to 20 columns of C. For few columns, contiguous rows of A are read in
-// place (Engine::reads_rows_of_a): on a Zen 4, 2048 x 64 x 1000 takes 2.29 ms in place of 2.56.
+// To pack A costs as much time as some 8 to 20 columns of C. For few columns, contiguous rows of A are read
+// in place (Engine::reads_rows_of_a): on a Zen 4, 2048 x 64 x 1000 takes 2.29 ms in place of 2.56.
 //
 // Complex numbers have a tile of their own (complex_tile.h).
 #include "cpu/gemm/complex_tile.h"
@@ -30,8 +30,8 @@ struct Pipelined : RegisterTraits<Pipelined<Packing, MR, Multiply>, Packing, MR,
   static constexpr int kPackDepth = 16 * Pipelined::kGroup;
   static constexpr bool kReadsRowsOfA = Pipelined::kReadsInPlace;
 
-  // With a large L2, 4 KiB of a row. In float64 this is no deeper than elsewhere: blocks of A would have fewer
-  // rows, and B would be read from L3 more often.
+  // With a large L2, 4 KiB of a row. In float64 this is no deeper than elsewhere: blocks of A would have
+  // fewer rows, and B would be read from L3 more often.
   static int64_t k_depth() {
     const int64_t depth = Pipelined::kKC;
     return has_large_l2() ? depth * 8 / int64_t{sizeof(typename Packing::Unit)} : depth;
@@ -52,7 +52,8 @@ struct Pipelined : RegisterTraits<Pipelined<Packing, MR, Multiply>, Packing, MR,
   template <class Unit>
   static FASTGEMM_INLINE void prefetch_next_columns(const Unit* b) {
 #pragma GCC unroll 4
-    for (int i = 0; i < Pipelined::kNR; i += kLine / static_cast<int>(sizeof(Unit))) __builtin_prefetch(b + i, 0, 2);
+    for (int i = 0; i < Pipelined::kNR; i += kLine / static_cast<int>(sizeof(Unit)))
+      __builtin_prefetch(b + i, 0, 2);
   }
   template <class Unit>
   static FASTGEMM_INLINE void prefetch_rows_of_b(const Unit* b, int64_t row_stride) {

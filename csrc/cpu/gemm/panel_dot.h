@@ -1,5 +1,5 @@
-// Products with a small C and a long k, for example Gram matrices and least squares, and products with few rows.
-// C is the sum of products of panels of A and B (gepdot in Goto and van de Geijn 2008).
+// Products with a small C and a long k, for example Gram matrices and least squares, and products with few
+// rows. C is the sum of products of panels of A and B (gepdot in Goto and van de Geijn 2008).
 //
 // Operands are read only about once, so packing all of them takes as long as the product: (8, 200000) times
 // (200000, 8) took 5 times as long as torch. Here k is divided into steps whose panel of B fills the L1

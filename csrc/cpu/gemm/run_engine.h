@@ -1,5 +1,5 @@
-// Chooses the route of a GemmProblem: few rows, in place, panels of k, columns, split-K or the five loops. Also
-// distributes batches and threads.
+// Chooses the route of a GemmProblem: few rows, in place, panels of k, columns, split-K or the five loops.
+// Also distributes batches and threads.
 #pragma once
 
 #include "cpu/gemm/by_columns.h"
@@ -83,8 +83,8 @@ class SplitK {
   int64_t sums_bytes_, scratch_bytes_;
 };
 
-// Computes all products of a batch by a Runner (Engine, ByColumns, InPlace or PanelDot). If there are many or small
-// ones, each is computed by one thread. Otherwise all threads compute one product after another.
+// Computes all products of a batch by a Runner (Engine, ByColumns, InPlace or PanelDot). If there are many or
+// small ones, each is computed by one thread. Otherwise all threads compute one product after another.
 template <class Runner, class Traits, class Out>
 void run_batch(const GemmProblem& p, Context& ctx, int threads) {
   if (p.batch > 1 && threads > 1 && (p.batch >= 2 * threads || p.m * p.n * p.k < kWorthAFork)) {

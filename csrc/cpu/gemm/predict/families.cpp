@@ -42,7 +42,8 @@ bool is_measured(DType type, const Cpu& cpu) {
   switch (family_of_units(all)) {
     case Family::granite_rapids:
       if (cpu.l2 != 2 << 20 || all.vector_issue != 2) return false;
-      return all.fp16 && (has_amx(all) || (type != DType::bf16 && !(is_integer(type) && element_size(type) < 4)));
+      return all.fp16 &&
+             (has_amx(all) || (type != DType::bf16 && !(is_integer(type) && element_size(type) < 4)));
     case Family::zen4:
       return all.vector_issue == 1 && cpu.l2 == 1 << 20;
     case Family::zen3:

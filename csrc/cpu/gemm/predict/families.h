@@ -15,8 +15,8 @@ inline constexpr int kFamilies = 3;
 
 // The family whose constants are used for a kernel, or for the framework's product of a type.
 Family family_of(Row, DType, const Cpu&);
-// Whether products of a type were measured on a processor of this family, libraries included. For others, only
-// the ratios between its library and others are known.
+// Whether products of a type were measured on a processor of this family, libraries included. For others,
+// only the ratios between its library and others are known.
 bool is_measured(DType, const Cpu&);
 
 }  // namespace fastgemm::cpu_predict
