@@ -66,8 +66,12 @@ def problems(options: argparse.Namespace) -> list[tuple[Sizes, str]]:
     shapes = layers.drawn(options.seed, options.layers)
     found = [((1, *shape), draw.choice(LAYOUTS)) for shape, _ in shapes]
     for sizes, layout in random_problems(options.random, options.seed, *options.sides):
-        *sides, k = (odd_multiple(size, options.unit) for size in sizes) if options.unit else sizes
-        found.append(((*sides, k % options.most_k + 1 if options.most_k else k), layout))
+        batch, m, n, k = sizes
+        if options.most_k:
+            k = k % options.most_k + 1
+        if options.unit:
+            m, n, k = (odd_multiple(size, options.unit) for size in (m, n, k))
+        found.append(((batch, m, n, k), layout))
     for (_, *sizes), layout in random_problems(options.batches, options.seed + 1, 16, 1024):
         found.append(((draw.choice((2, 4, 8, 16, 32, 64)), *sizes), layout))
     return found

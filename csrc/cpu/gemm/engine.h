@@ -65,7 +65,7 @@ struct MicroTile {
   bool accumulate;  // += instead of =
   // Strides of operands that are read in place, without packing (in_place.h and panel_dot.h).
   int64_t a_rs, a_ks, b_ks;
-  int64_t next_columns = 0;  // how far behind a row of b lies what is prefetched into L2
+  int64_t next_columns = 0;  // how far behind a row of b lies what is prefetched into L2; 0: the row itself
   int64_t row_bytes = 0;     // if not 0: of rows of a, which are read in place, and are contiguous
   const float *row_scales, *column_scales;  // of a part of k (Traits::kMostOfPart)
 };
@@ -91,8 +91,14 @@ struct Product {
 // With fewer multiply-adds, starting threads costs more time than they save.
 inline constexpr int64_t kWorthAFork = int64_t{96} * 96 * 96;
 
-// As Intel's servers have since Ice Lake.
+// Intel's server cores have a large L2 since Ice Lake.
 inline bool has_large_l2() { return cpu_caches().l2 >= size_t{5} << 18; }
+// Whether the routes that save packing were measured to be faster: on an Emerald Rapids with two threads.
+#if defined(__AVX512F__)
+inline bool saves_packing() { return has_large_l2(); }
+#else
+inline bool saves_packing() { return false; }
+#endif
 
 struct Range {
   int64_t begin, end;
@@ -121,6 +127,18 @@ class Engine {
   static constexpr int64_t kRowStep = 4;
 
  public:
+  // Packing A costs about as much as 8 columns, or 20 if A is not in the caches. Up to unpacked_columns(),
+  // rows that are contiguous are read in place, unless they lie at about multiples of 4 KiB, where all rows
+  // of a tile share the few lines of an L1 set.
+  static bool reads_rows_of_a(int64_t m, int64_t n, int64_t k, int64_t a_rs, int64_t a_cs) {
+    if constexpr (requires { requires Traits::kReadsRowsOfA; }) {
+      if (m == 1 || n > Traits::unpacked_columns() || a_cs != 1 || k < Traits::kGroup) return false;
+      const int64_t beyond = a_rs * int64_t{sizeof(Element)} & 4095;
+      return min(beyond, 4096 - beyond) >= 64;
+    }
+    return false;
+  }
+
   // Computes the block sizes and the scratch bytes that run() needs for problems of at most this size.
   Engine(int64_t m, int64_t n, int64_t k, int threads) : threads_(threads) {
     k_blocks_ = max<int64_t>(1, ceil_div(k, k_depth()));
@@ -199,17 +217,8 @@ class Engine {
     if constexpr (requires { Traits::kPackDepth; }) return Traits::kPackDepth;
     return kc_;
   }
-  // Packing A costs about as much as 8 columns, or 20 if A is not in the caches. Up to unpacked_columns(),
-  // rows that are contiguous are read in place, unless they lie at about multiples of 4 KiB, where all rows
-  // of a tile share the few lines of an L1 set.
-  static bool reads_rows_of_a(const Problem& p) {
-    if constexpr (requires { requires Traits::kReadsRowsOfA; }) {
-      if (p.m == 1 || p.n > Traits::unpacked_columns() || p.a_cs != 1 || p.k < Traits::kGroup) return false;
-      const int64_t beyond = p.a_rs * int64_t{sizeof(Element)} & 4095;
-      return min(beyond, 4096 - beyond) >= 64;
-    }
-    return false;
-  }
+  static bool reads_rows_of_a(const Problem& p) { return reads_rows_of_a(p.m, p.n, p.k, p.a_rs, p.a_cs); }
+
   static int64_t panel_bytes(int64_t units, int64_t unit) { return round_up(units * unit, 64); }
   int64_t a_panel_bytes() const { return panel_bytes(Traits::panel_units_a(kc_), sizeof(UnitA)); }
   int64_t b_panel_bytes() const { return panel_bytes(Traits::panel_units_b(kc_), sizeof(UnitB)); }
@@ -228,7 +237,7 @@ class Engine {
       if (threads_ % rows) continue;
       const int64_t cell_m = ceil_div(ceil_div(m, kRowStep), rows) * kRowStep;
       const int64_t cell_n = ceil_div(ceil_div(n, NR), threads_ / rows) * NR;
-      const int64_t cost = cell_m * cell_n + 8 * cell_m;
+      const int64_t cost = cell_m * cell_n + 8 * (cell_m + cell_n);
       if (cost <= best) best = cost, grid_m_ = rows;
     }
     grid_n_ = threads_ / grid_m_;

@@ -21,7 +21,7 @@ class InPlace {
   // that were not packed would evict each other from the sets of the L1 cache. Two threads save a fork, which
   // on an Emerald Rapids is worth 19 % at 200, 8 % at 256 and 3 % at 300.
   static bool suits(int64_t m, int64_t n, int64_t k, int threads) {
-    const int64_t side = threads > 1 && has_large_l2() ? 320 : 192;
+    const int64_t side = threads > 1 && saves_packing() ? 320 : 192;
     return k <= Traits::kKC && (m * n * k <= side * side * side || n <= 2 * NR);
   }
 

@@ -126,7 +126,7 @@ __attribute__((noinline)) void register_tile(const MicroTile<Traits>& t) {
     a += a_ks;
     b += b_ks;
   };
-  // If both operands are read in place, C is a small buffer, which is in L1.
+  // If both operands are read in place, C is small or a buffer in L2, and is not prefetched.
   const int64_t steps = kRowsOfA ? t.k / Traits::kGroup : ceil_div(t.k, Traits::kGroup);
   const int64_t last = kInPlace ? 0 : min<int64_t>(steps, Traits::kLastSteps);
   for (int64_t g = steps - last; g > 0; --g) step();

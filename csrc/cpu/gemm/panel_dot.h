@@ -5,7 +5,7 @@
 // (200000, 8) took 5 times as long as torch. Here k is divided into steps whose panel of B fills the L1
 // cache, and C stays in the L2 cache. A and B are read in place if a step of k reads neighbours of one row.
 // Rows of A are copied to a leading dimension that distributes them over the sets of the L1 cache. Each
-// thread computes some columns. If there are few, it computes a part of k with a C of its own, and these are
+// thread computes some columns. If C is small, it computes a part of k with a C of its own, and these are
 // added in order, so that the result does not depend on timing.
 #pragma once
 
@@ -26,22 +26,21 @@ class PanelDot {
  public:
   // C is small, or has few rows: the five loops would take as long to pack B as to multiply it. On an Emerald
   // Rapids, 16 to 64 rows take 0.4 to 0.8 of the time of the five loops, 128 rows 0.9.
-  static bool suits(const GemmProblem& p) {
-    if (p.k > Traits::kKC && max(p.m, p.n) <= 256 && p.m * p.n <= 128 * 128) return true;
-    if (!has_large_l2()) return false;
+  static bool suits(const GemmProblem& p, int threads) {
+    if (is_small(p.m, p.n, p.k)) return true;
+    if (!saves_packing() || p.n < NR * threads) return false;
     return p.m <= 48 ? p.k >= 128 : p.m <= 128 && p.k >= 512 && p.b.col_stride == 1;
   }
 
-  PanelDot(int64_t m, int64_t n, int64_t k, int threads) {
-    const bool wide = n >= 4 * NR * threads;
-    threads_ = wide ? threads : min<int64_t>(threads, ceil_div(k, kDepth));
-    parts_ = wide ? 1 : threads_;
+  PanelDot(int64_t m, int64_t n, int64_t k, int threads)
+      : by_columns_(!is_small(m, n, k)),
+        threads_(by_columns_ ? threads : min<int64_t>(threads, ceil_div(k, kDepth))),
+        a_(m * kCopyLd),
+        b_(round_up(Traits::panel_units_b(kDepth), kLine)) {
     const int64_t quarter = static_cast<int64_t>(cpu_caches().l2) / 4;  // for the sums of a block
     const int64_t panels = ceil_div(n, NR), most = max<int64_t>(1, quarter / (m * NR * int64_t{sizeof(Acc)}));
-    columns_ = ceil_div(panels, round_up(ceil_div(panels, most), wide ? threads : 1)) * NR;
+    columns_ = NR * (by_columns_ ? ceil_div(panels, round_up(ceil_div(panels, most), threads)) : panels);
     sums_ = m * columns_;
-    a_ = m * kCopyLd;
-    b_ = round_up(Traits::panel_units_b(kDepth), kLine);
   }
 
   int64_t scratch_bytes() const { return threads_ * (sums_ + a_ + b_) * int64_t{sizeof(Acc)}; }
@@ -53,28 +52,28 @@ class PanelDot {
       const int columns = static_cast<int>(min(columns_, p.n - j));
       store_tile(from, columns_, static_cast<int>(p.m), columns, p.alpha, p.beta, p.o.at(0, j));
     };
-    if (parts_ == 1) {  // each thread computes blocks of columns
-      const int64_t blocks = ceil_div(p.n, columns_);
+    if (by_columns_) {
       return parallel(ctx, threads_, [&](int64_t task) {
         Acc* const mine = sums + task * sums_;
-        for (int64_t i = task; i < blocks && !stopped(ctx); i += threads_) {
-          add_panels(p, {i * columns_, min(p.n, (i + 1) * columns_)}, {0, p.k}, mine, copies(task), ctx);
-          store(mine, i * columns_);
+        for (int64_t j = task * columns_; j < p.n && !stopped(ctx); j += threads_ * columns_) {
+          add_panels(p, {j, min(p.n, j + columns_)}, {0, p.k}, mine, copies(task), ctx);
+          store(mine, j);
         }
       });
     }
-    for (int64_t j = 0; j < p.n; j += columns_) {  // each thread computes a part of k
-      const Range columns{j, min(p.n, j + columns_)};
-      parallel(ctx, threads_, [&](int64_t task) {
-        add_panels(p, columns, part(p.k, kLine, threads_, task), sums + task * sums_, copies(task), ctx);
-      });
-      for (int64_t t = 1; t < threads_; ++t)
-        for (int64_t i = 0; i < sums_; ++i) sums[i] += sums[t * sums_ + i];
-      store(sums, j);
-    }
+    parallel(ctx, threads_, [&](int64_t task) {
+      add_panels(p, {0, p.n}, part(p.k, kLine, threads_, task), sums + task * sums_, copies(task), ctx);
+    });
+    for (int64_t t = 1; t < threads_; ++t)
+      for (int64_t i = 0; i < sums_; ++i) sums[i] += sums[t * sums_ + i];
+    store(sums, 0);
   }
 
  private:
+  static bool is_small(int64_t m, int64_t n, int64_t k) {
+    return k > Traits::kKC && max(m, n) <= 256 && m * n <= 128 * 128;
+  }
+
   void add_panels(const Problem& p, Range columns, Range k, Acc* sums, Acc* copies, Context& ctx) const {
     // The last vector of a row of B may reach into the next row. From row `last` on it would reach beyond the
     // end of B.
@@ -121,9 +120,9 @@ class PanelDot {
     }
   }
 
-  int64_t threads_, parts_;  // parts_: of k, one per thread, or 1
-  int64_t columns_;          // of a block of C
-  int64_t sums_, a_, b_;     // numbers in the buffers of a thread
+  bool by_columns_;                 // each thread computes blocks of columns; otherwise a part of k
+  int64_t threads_, a_, b_, sums_;  // a_, b_, sums_: numbers in the buffers of a thread
+  int64_t columns_;                 // of a block of C
 };
 
 }  // namespace fastgemm::FASTGEMM_ISA

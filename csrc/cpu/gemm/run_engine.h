@@ -127,7 +127,7 @@ void run_routes(const GemmProblem& p, Context& ctx) {
   if constexpr (requires { requires Traits::kReadsInPlace; }) {
     if (InPlace<Traits>::suits(p.m, p.n, p.k, p.batch > 1 ? 1 : threads))
       return run_batch<InPlace<Traits>, Traits, Out>(p, ctx, threads);
-    if (PanelDot<Traits, Out>::suits(p))
+    if (PanelDot<Traits, Out>::suits(p, p.batch > 1 ? 1 : threads))
       return run_batch<PanelDot<Traits, Out>, Traits, Out>(p, ctx, threads);
     if (p.batch == 1 && ByColumns<Traits, Out>::suits(p, threads))
       return run_batch<ByColumns<Traits, Out>, Traits, Out>(p, ctx, threads);

@@ -43,10 +43,10 @@ class Counter {
     if (few_rows(threads, all)) return finish(all);
     const double work = double(p_.m) * double(p_.n) * double(p_.k);
     const int64_t tiles = ceil_div(p_.m, t_.rows) * ceil_div(p_.n, t_.columns());
-    const double side = threads > 1 && p_.batch <= 1 && has_large_l2(cpu_) ? 320 : 192;
+    const double side = threads > 1 && p_.batch <= 1 && saves_packing(cpu_) ? 320 : 192;
     if (t_.in_place && p_.k <= t_.depth && (work <= side * side * side || p_.n <= 2 * t_.columns())) {
       of_batch(threads, [&](int on) { in_place(on); });
-    } else if (t_.in_place && takes_panel_dot()) {
+    } else if (t_.in_place && takes_panel_dot(p_.batch > 1 ? 1 : threads)) {
       of_batch(threads, [&](int on) { panel_dot(on); });
     } else if (t_.in_place && p_.batch == 1 && goes_by_columns(threads)) {
       by_columns(threads);
@@ -186,7 +186,7 @@ class Counter {
       if (threads % rows) continue;
       const int64_t cell_m = ceil_div(ceil_div(p_.m, step), rows) * step;
       const int64_t cell_n = ceil_div(ceil_div(p_.n, nr), threads / rows) * nr;
-      const int64_t cost = cell_m * cell_n + 8 * cell_m;
+      const int64_t cost = cell_m * cell_n + 8 * (cell_m + cell_n);
       if (cost <= best) best = cost, grid_m = rows;
     }
     const int64_t grid_n = threads / grid_m;
@@ -244,12 +244,14 @@ class Counter {
         double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);
   }
 
-  // As ByColumns::suits() in by_columns.h.
+  // The same condition as ByColumns::suits() in by_columns.h.
   bool goes_by_columns(int threads) const {
     const int64_t each = ceil_div(ceil_div(p_.n, t_.columns()), threads) * t_.columns();
-    const bool unpacked = a_.along_k && p_.n <= t_.unpacked_columns;
-    return has_large_l2(cpu_) && threads > 1 && each * threads * 50 <= p_.n * 51 &&
-           each >= (unpacked ? 128 : 512) && p_.m * p_.n * p_.k <= int64_t{1} << 30;
+    if (!saves_packing(cpu_) || threads == 1 || each * threads * 50 > p_.n * 51) return false;
+    const int64_t beyond = p_.a.row_stride * size_ & 4095;
+    const bool unpacked =
+        p_.m > 1 && a_.along_k && each <= t_.unpacked_columns && std::min(beyond, 4096 - beyond) >= 64;
+    return each >= (unpacked ? 128 : 512) && p_.m * p_.n * p_.k <= int64_t{1} << 30;
   }
   // The five loops on one thread, for its columns; the bytes that all of them read.
   void by_columns(int threads) {
@@ -262,24 +264,29 @@ class Counter {
     fork(threads);
   }
 
-  // As PanelDot::suits() in panel_dot.h.
-  bool takes_panel_dot() const {
-    if (p_.k > t_.depth && std::max(p_.m, p_.n) <= 256 && p_.m * p_.n <= 128 * 128) return true;
-    if (!has_large_l2(cpu_)) return false;
+  // The same condition as PanelDot::suits() in panel_dot.h.
+  bool has_small_result() const {
+    return p_.k > t_.depth && std::max(p_.m, p_.n) <= 256 && p_.m * p_.n <= 128 * 128;
+  }
+  bool takes_panel_dot(int threads) const {
+    if (has_small_result()) return true;
+    if (!saves_packing(cpu_) || p_.n < t_.columns() * threads) return false;
     return p_.m <= 48 ? p_.k >= 128 : p_.m <= 128 && p_.k >= 512 && b_.along_w;
   }
 
   // The route of panel_dot.h. Each thread computes some columns, or a part of k. A and B are read in place,
-  // with two exceptions: B with contiguous columns, and more than 8 rows of A with contiguous columns.
+  // with two exceptions: B with contiguous columns, and more than 8 rows of A whose columns are not
+  // contiguous.
   void panel_dot(int threads) {
     const double in_l1 = (32 << 10) / double(t_.columns() * t_.unit);
-    const bool wide = p_.n >= 4 * t_.columns() * threads;
+    const bool wide = !has_small_result();
     const double k = double(p_.k) / (wide ? 1 : threads), blocks = std::ceil(k / in_l1);
     const int64_t panels = ceil_div(p_.n, t_.columns() * (wide ? threads : 1));
     if (!b_.along_w) pack(b_, t_.columns(), double(panels), k);
-    if (!a_.along_k && p_.m > 8) c_[kPackStraight] += k * double(ceil_div(p_.m, t_.lanes));
+    if (!a_.along_w && p_.m > 8) c_[kPackStraight] += k * double(ceil_div(p_.m, t_.lanes));
     tiles(p_.m, panels, k, blocks);
-    c_[kEpilogue] += (blocks - 1 + threads) * double(p_.m) * double(p_.n) / double(t_.lanes);
+    const double result = double(p_.m) * double(p_.n) / double(t_.lanes);
+    c_[kEpilogue] += wide ? blocks * result / threads : (blocks - 1 + threads) * result;
     fork(threads);
     traffic_ +=
         double(p_.k) * double(size_) * double(p_.m + p_.n) + double(p_.m) * double(p_.n) * double(out_size_);

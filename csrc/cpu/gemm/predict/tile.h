@@ -19,7 +19,7 @@ struct Tile {
   double unit_cycles = 0;                      // cycles for a k-group of a whole tile; 0: no tile unit
   bool one_sum = false;                        // each product waits for the one before it
   bool in_place = false, partial_rows = true;
-  int64_t unpacked_columns = 256;  // Traits::unpacked_columns()
+  int64_t unpacked_columns = 0;  // Traits::unpacked_columns(), if A can be read in place
 
   int64_t columns() const { return vectors * lanes; }
   // The cycles of a k-group: the largest of the time to start its products, of its loads, and of the latency
@@ -33,6 +33,7 @@ struct Tile {
 };
 
 inline bool has_large_l2(const Cpu& cpu) { return cpu.l2 >= 5 << 18; }
+inline bool saves_packing(const Cpu& cpu) { return cpu.isa == Isa::avx512 && has_large_l2(cpu); }
 
 // Integers of 8 and 16 bits are multiplied in pairs of int16.
 inline bool goes_in_pairs(DType type) { return is_integer(type) && element_size(type) < 4; }
@@ -71,7 +72,8 @@ inline Tile tile_of(Row row, DType type, const Cpu& cpu) {
       t.depth = 512 * t.group, t.issue = cpu.vector_issue;
       break;
     case Row::pipelined:
-      if (has_large_l2(cpu)) t.block = t.depth * 8 / t.unit, t.unpacked_columns = 1536;
+      if (has_large_l2(cpu)) t.block = t.depth * 8 / t.unit;
+      t.unpacked_columns = !t.in_place ? 0 : saves_packing(cpu) ? 1536 : 256;
       break;
     default:
       break;
