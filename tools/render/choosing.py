@@ -27,7 +27,7 @@ NEIGHBOUR = ("float32", "ieee", 1, 1000, 777, 3001, True, True)  # measured
 # Terms that count cycles (counts.h); all others are times.
 IN_CYCLES = {"launch", "more_launches", "code", "waves", "steps", "edges"}
 FAR = 1.15
-PROCESSORS = {"granite_rapids": "Granite Rapids", "zen4": "Zen 4", "zen3": "Zen 3"}
+PROCESSORS = {"granite_rapids": "Emerald or Granite Rapids", "zen4": "Zen 4", "zen3": "Zen 3"}
 
 
 def microseconds(seconds: float) -> str:
