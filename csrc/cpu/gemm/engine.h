@@ -91,15 +91,6 @@ struct Product {
 // With fewer multiply-adds, starting threads costs more time than they save.
 inline constexpr int64_t kWorthAFork = int64_t{96} * 96 * 96;
 
-// Intel's server cores have a large L2 since Ice Lake.
-inline bool has_large_l2() { return cpu_caches().l2 >= size_t{5} << 18; }
-// Whether the routes that save packing were measured to be faster: on an Emerald Rapids with two threads.
-#if defined(__AVX512F__)
-inline bool saves_packing() { return has_large_l2(); }
-#else
-inline bool saves_packing() { return false; }
-#endif
-
 struct Range {
   int64_t begin, end;
   int64_t size() const { return end - begin; }

@@ -12,9 +12,19 @@
 //   Unit one(const Element* p, int64_t sk, int valid)   one k-group, elements from `valid` on are zero
 #pragma once
 
+#include "core/cpu_features.h"
 #include "cpu/gemm/simd.h"
 
 namespace fastgemm::FASTGEMM_ISA {
+
+// Intel's server cores have a large L2 since Ice Lake.
+inline bool has_large_l2() { return cpu_caches().l2 >= size_t{5} << 18; }
+// Whether the routes that save packing were measured to be faster: on an Emerald Rapids with two threads.
+#if defined(__AVX512F__)
+inline bool saves_packing() { return has_large_l2(); }
+#else
+inline bool saves_packing() { return false; }
+#endif
 
 // A unit is one element in the accumulator's type.
 template <class T>
