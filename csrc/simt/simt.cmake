@@ -13,9 +13,13 @@ set(FASTGEMM_SIMT_INSTRUMENT -Os -g1 -gno-column-info -fsanitize=thread --param=
 # of a GPU (tools/ncu_check.py). All that includes cuda/transpose/tile.cuh is among them: the linker keeps one copy of its functions.
 set(FASTGEMM_SIMT_HOISTED "/cuda/(gemm/(fast/(bf16x6|crt|dmma|skinny)|parts/mirror)|transpose/[a-z0-9_]+)\\.cu$")
 
+# A process may load several modules with a simulator (notebooks/ladder_notes/own). None may use another's copy of a
+# template's static variable.
+set(FASTGEMM_SIMT_OWN_STATICS -fno-gnu-unique)
+
 function(fastgemm_instrument_simt TARGET)
   # Kernels read bytes of one type as another type, which nvcc allows.
-  target_compile_options(${TARGET} PRIVATE -fno-strict-aliasing)
+  target_compile_options(${TARGET} PRIVATE -fno-strict-aliasing ${FASTGEMM_SIMT_OWN_STATICS})
   if(FASTGEMM_SANITIZE)
     # Checks arithmetic and the bounds of arrays; these reports name lines without debug information. Pointers
     # are checked by the instrumented build. Checking them here would make compilation three times as long,
@@ -47,6 +51,7 @@ function(fastgemm_add_simt_kernels OBJECTS)
   endif()
   fastgemm_instrument_simt(fastgemm_simt_kernels)
   add_library(fastgemm_simt_runtime OBJECT ${runtime})
+  target_compile_options(fastgemm_simt_runtime PRIVATE ${FASTGEMM_SIMT_OWN_STATICS})
   # One compilation, so that the calls for each access of a kernel are inlined.
   set(accesses ${runtime})
   list(FILTER accesses INCLUDE REGEX "/(trace|order|memory|runtime|block|fiber)\\.cpp$")

@@ -145,6 +145,15 @@ def compile_kernels(file: str, source: str) -> OwnKernels:
     return OwnKernels(module, tuple(kernel for _, kernel in found))
 
 
+def _objects_of_package() -> Path | str:
+    """The folder of the simulator's compiled files, if this clone was built and no source is newer."""
+    built = REPOSITORY / "build" / f"cmake-{sys.implementation.cache_tag}" / "csrc" / "simt"
+    library = built / "libfastgemm_simt.so"
+    sources = (path for part in ("core", "cuda", "simt") for path in (REPOSITORY / "csrc" / part).rglob("*.*"))
+    newest = max(path.stat().st_mtime for path in sources)
+    return built / "CMakeFiles" if library.is_file() and library.stat().st_mtime > newest else ""
+
+
 def _build(target: str) -> None:
     import nanobind
 
@@ -153,6 +162,7 @@ def _build(target: str) -> None:
         "CMAKE_MAKE_PROGRAM": _tool("ninja"),
         "OWN_KERNELS": BUILD / "kernels",
         "FASTGEMM_LIBRARY": library,
+        "PACKAGE_OBJECTS": _objects_of_package(),
         "Python_EXECUTABLE": sys.executable,
         "nanobind_DIR": nanobind.cmake_dir(),
     }
