@@ -24,8 +24,13 @@ def after_leb(data: bytes, at: int) -> int:
 
 def leb(data: bytes, at: int) -> tuple[int, int]:
     """The LEB128 number at an offset, and the offset after it."""
-    end = after_leb(data, at)
-    return sum((byte & 127) << 7 * i for i, byte in enumerate(data[at:end])), end
+    value, shift = data[at], 7
+    if value < 128:  # most are
+        return value, at + 1
+    value &= 127
+    while (byte := data[at := at + 1]) >= 128:
+        value, shift = value | (byte & 127) << shift, shift + 7
+    return value | byte << shift, at + 1
 
 
 def as_leb(value: int) -> bytes:
@@ -72,11 +77,12 @@ Attribute = tuple[int, int, bytes]  # its number, its form, and the constant of 
 Abbreviations = dict[int, tuple[int, int, list[Attribute]]]
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     tag: int
     values: dict[int, tuple[int, bytes, bytes]]  # by attribute: form, constant, value
     children: list[Entry] = field(default_factory=list)
+    ranges: list[tuple[int, int]] = field(default_factory=list)  # with calls; known once its unit is reduced
 
 
 def abbreviations(data: bytes, at: int) -> Abbreviations:

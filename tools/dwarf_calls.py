@@ -39,6 +39,13 @@ class Calls:
     def __init__(self, at: list[int]) -> None:
         self.at = at
 
+    def between(self, begin: int, end: int) -> tuple[int, int] | None:
+        """The shortest range with the same calls as this one, or None without any."""
+        first = bisect_left(self.at, begin)
+        if first == len(self.at) or self.at[first] >= end:
+            return None
+        return self.at[first], self.at[bisect_left(self.at, end, first) - 1] + 1
+
     def among(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """The shortest ranges with the same calls; those between which no call lies are one."""
         found: list[list[int]] = []
@@ -148,12 +155,12 @@ def lines_of_calls(data: bytes, at: int, calls: Calls) -> bytes:
         raise SystemExit(f"shrink_debug: a table of lines has {opcodes} operations; expected {OPCODES}")
     found, last = [], None
     for row in rows_of(data, begin, end, data[at + 12], base, span):
-        if last and last[1] and (inside := calls.among([(last[0], row[0])])):
-            found.append((inside[0][0], inside[-1][1], last))
+        if last and last[1] and (inside := calls.between(last[0], row[0])):
+            found.append((*inside, last))
         last = row
     operations, rows, before = b"", list[Row](), 0
     for first, behind, (_, file, line) in sorted(found):
-        if rows and calls.among([(before, first)]):  # of other units: a sequence ends
+        if rows and calls.between(before, first):  # of other units: a sequence ends
             operations, rows = operations + as_operations(rows, before, base, span), []
         if not rows or rows[-1][1:] != (file, line):
             rows.append((first, file, line))

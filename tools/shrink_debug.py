@@ -131,7 +131,8 @@ class Unit:
             found = ranges_at(self.ranges, number(entry.values[RANGES][2]), self.base)
         elif LOW_PC in entry.values:
             begin, size = (number(entry.values[each][2]) for each in (LOW_PC, HIGH_PC))
-            found = [(begin, begin + size)]
+            one = self.calls.between(begin, begin + size)
+            return [one] if one else []
         else:
             found = []
         return self.calls.among(found)
@@ -161,7 +162,8 @@ class Unit:
         children = [kept for child in entry.children for kept in self.reduced(child)]
         if entry.tag == BLOCK:
             return children
-        if entry.tag not in KEPT or not (entry.tag == UNIT or self.addresses(entry)):
+        entry.ranges = self.addresses(entry)
+        if entry.tag not in KEPT or not (entry.tag == UNIT or entry.ranges):
             return []
         entry.children = children
         alone = entry.tag == INLINED and not children
@@ -191,7 +193,7 @@ class Writer:
         self.ranges.append(0)
 
     def write(self, entry: Entry, unit: Unit, base: int) -> None:
-        self.place(entry, unit.addresses(entry), base)
+        self.place(entry, entry.ranges, base)
         kept = [(each, *entry.values[each]) for each in KEPT[entry.tag] if each in entry.values]
         name = unit.name(entry) if entry.tag != UNIT else None
         attributes = [(each, form, constant) for each, form, constant, _ in kept]
@@ -239,7 +241,7 @@ def shrunk(old: dict[str, bytes], calls: Calls) -> Iterator[tuple[str, bytes]]:
         begin = len(writer.info)
         writer.info += bytes(HEAD.size)
         for kept in unit.reduced(root):
-            writer.write(kept, unit, min((each[0] for each in unit.addresses(root)), default=0))
+            writer.write(kept, unit, min((each[0] for each in root.ranges), default=0))
         HEAD.pack_into(writer.info, begin, len(writer.info) - begin - 4, 5, 1, 8, 0)
         at = end
     yield "line", bytes(lines)

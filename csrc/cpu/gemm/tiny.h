@@ -18,6 +18,7 @@ void multiply_tiny(const GemmProblem& p, Range batch) {
     Out* out = static_cast<Out*>(p.out.data) + index * p.out.batch_stride;
     for (int64_t i = 0; i < p.m; ++i, a += a_rs, out += p.out.row_stride) {
       for (int64_t j = 0; j < p.n; ++j) {
+        keep_scalar();
         Accumulator<T> sum = widen(a[0]) * widen(b[j * b_cs]);
         for (int64_t k = 1; k < depth; ++k) sum += widen(a[k * a_cs]) * widen(b[k * b_rs + j * b_cs]);
         out[j] = round_to<Out>(sum);

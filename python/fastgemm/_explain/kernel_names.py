@@ -10,17 +10,20 @@ import re
 # The simulator may name it by its launcher: Launcher<&(void name<...>(...))>, Launcher<&name>.
 _LAUNCHER = re.compile(r"Launcher<&\(?(?:void )?(.*?)\)?>$")
 _QUALIFIERS = re.compile(r"fastgemm::(?:cuda|simt|scalar)::|\(anonymous namespace\)::|^void ")
-_SHORTER = (
-    (r"\bunsigned (\w+)", r"u\1"),
-    (r"\bsigned char\b", "int8"),
-    (r"\buchar\b", "uint8"),
-    (r"\bushort\b", "uint16"),
-    (r"\buint\b", "uint32"),
-    (r"\bulong\b", "uint64"),
-    (r"\bint\b", "int32"),
-    (r"\bshort\b", "int16"),
-    (r"> (?=>)", ">"),
-    (r"\bGemm<(\w+)>", r"\1"),  # a plain product
+_SHORTER = tuple(
+    (re.compile(long, re.ASCII), short)
+    for long, short in (
+        (r"\bunsigned (\w+)", r"u\1"),
+        (r"\bsigned char\b", "int8"),
+        (r"\buchar\b", "uint8"),
+        (r"\bushort\b", "uint16"),
+        (r"\buint\b", "uint32"),
+        (r"\bulong\b", "uint64"),
+        (r"\bint\b", "int32"),
+        (r"\bshort\b", "int16"),
+        (r"> (?=>)", ">"),
+        (r"\bGemm<(\w+)>", r"\1"),  # a plain product
+    )
 )
 
 
@@ -34,5 +37,5 @@ def short_name(demangled: str) -> str:
             name = name[:i]
             break
     for long, short in _SHORTER:
-        name = re.sub(long, short, name)
+        name = long.sub(short, name)
     return name

@@ -101,21 +101,27 @@ __device__ __forceinline__ void store_sums(const Arguments& g, const DecodeTiles
   repair_sums<S>(here, place, warp, wrong);
 }
 
-// Calls body(place) for each tile of the block. If a column of any of them may need a scale, then calls
-// scaled(place) for each, which computes the tile twice: once to find the scales and once with them.
-template <class S, class Body, class Scaled>
-__device__ __forceinline__ void for_tiles(const typename S::Shared& shared, const Arguments& g, Body&& body,
-                                          Scaled&& scaled) {
-  const auto each = [&](auto&& of_tile) {
+// What is done with a tile. All tiles are plain at first. If a column of any of them may need a scale, each is computed
+// twice more: once to find the scales and once with them.
+enum class Pass { plain, finds_scales, scaled };
+
+// Calls body(place, pass) for each pass over each tile of the block. The body is compiled once, whatever the passes.
+template <class S, class Body>
+__device__ __forceinline__ void for_passes(const typename S::Shared& shared, const Arguments& g, Body&& body) {
+  Pass first = Pass::plain, last = Pass::plain;
+  while (true) {
     FASTGEMM_NO_UNROLL
-    for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x))
-      of_tile(g.tiles.template place_of<S::kColumns>(tile));
-  };
-  each(body);
-  __syncwarp();
-  named_barrier(1, 32 * (S::kWarps + 2));
-  if (__all_sync(0xffffffffu, shared.scales[fresh_lane() % S::kWarps] == 0)) return;
-  each(scaled);
+    for (int tile = int(blockIdx.x); tile < g.tiles.count; tile += int(gridDim.x)) {
+      FASTGEMM_NO_UNROLL
+      for (int pass = int(first); pass <= int(last); ++pass)
+        body(g.tiles.template place_of<S::kColumns>(tile), Pass(pass));
+    }
+    if (last == Pass::scaled) return;
+    __syncwarp();
+    named_barrier(1, 32 * (S::kWarps + 2));
+    if (__all_sync(0xffffffffu, shared.scales[fresh_lane() % S::kWarps] == 0)) return;
+    first = Pass::finds_scales, last = Pass::scaled;
+  }
 }
 
 template <class S, Major b_major>
@@ -124,7 +130,7 @@ __device__ __forceinline__ void load_weights(typename S::Shared& shared, const T
   const bool elected = elect_one();
   SlotPosition at{0, S::used(S::kWeightsSlots, g.chunk), 1};  // a new slot counts as empty
   const int slots = g.chunks() * g.chunk;
-  const auto load = [&](const DecodeTiles::Place& place) {
+  for_passes<S>(shared, g, [&](const DecodeTiles::Place& place, Pass) {
     const int batch = place.batch * g.batch_b;
     FASTGEMM_NO_UNROLL
     for (int step = 0; step < slots; ++step, at.advance()) {
@@ -145,8 +151,7 @@ __device__ __forceinline__ void load_weights(typename S::Shared& shared, const T
           load_box_evict_first(to + j * kRowBytes, &map, full, place.column + j, step * kStageK, batch);
       }
     }
-  };
-  for_tiles<S>(shared, g, load, [&](const DecodeTiles::Place& place) { load(place), load(place); });
+  });
 }
 
 template <class S>
@@ -154,7 +159,7 @@ __device__ __forceinline__ void load_rows(typename S::Shared& shared, const Argu
   const bool elected = elect_one();
   SlotPosition at{0, S::used(S::kRowsSlots, g.chunk), 1};
   const int slots = g.chunks() * g.chunk;
-  const auto load = [&](const DecodeTiles::Place& place) {
+  for_passes<S>(shared, g, [&](const DecodeTiles::Place& place, Pass) {
     const int64_t tile = int64_t(place.batch) * g.batch_a * g.tiles.tiles_m + place.row / plans::kDecodeRows;
     const unsigned char* from = g.rows + tile * g.stages * S::kRowsBytes;
     FASTGEMM_NO_UNROLL
@@ -170,8 +175,7 @@ __device__ __forceinline__ void load_rows(typename S::Shared& shared, const Argu
       load_bytes(shared.rows[at.slot], from, S::kRowsBytes, full);
       from += S::kRowsBytes;
     }
-  };
-  for_tiles<S>(shared, g, load, [&](const DecodeTiles::Place& place) { load(place), load(place); });
+  });
 }
 
 // Combines the magnitudes of the four lanes that have the same columns, in all four.
@@ -218,31 +222,21 @@ __device__ __forceinline__ void multiply(typename S::Shared& shared, const Argum
   Multiplier<S, b_major> multiplier(shared, g, team, warp, fresh_lane());
   float scale[S::kHalves];  // the scales of a lane's columns
   Magnitudes magnitudes[S::kHalves];
-  const auto begin = [&] {
-    FASTGEMM_UNROLL
-    for (int h = 0; h < S::kHalves; ++h) scale[h] = 1, magnitudes[h] = {};
-  };
-  const auto multiply_tile = [&](const DecodeTiles::Place& place, bool stores) {
+  for_passes<S>(shared, g, [&](const DecodeTiles::Place& place, Pass pass) {
+    if (pass != Pass::scaled) {
+      FASTGEMM_UNROLL
+      for (int h = 0; h < S::kHalves; ++h) scale[h] = 1, magnitudes[h] = {};
+    }
     multiplier.multiply(scale, magnitudes, [&](const float(&sum)[S::kSums]) {
-      if (stores) store_sums<S>(g, place, warp, sum, scale);
+      if (pass != Pass::finds_scales) store_sums<S>(g, place, warp, sum, scale);
     });
-  };
-  for_tiles<S>(
-      shared, g,
-      [&](const DecodeTiles::Place& place) {
-        begin();
-        multiply_tile(place, true);
-        bool plain = true;
-        FASTGEMM_UNROLL
-        for (const Magnitudes& m : magnitudes) plain = plain && Scheme::needs_no_scale(m);
-        if (!__all_sync(0xffffffffu, plain) && fresh_lane() == 0) shared.scales[team * kTeamWarps + warp] = 1;
-      },
-      [&](const DecodeTiles::Place& place) {
-        begin();
-        multiply_tile(place, false);
-        find_scales<S, b_major>(shared, team, warp, magnitudes, scale);
-        multiply_tile(place, true);
-      });
+    if (pass == Pass::finds_scales) find_scales<S, b_major>(shared, team, warp, magnitudes, scale);
+    if (pass != Pass::plain) return;
+    bool plain = true;
+    FASTGEMM_UNROLL
+    for (const Magnitudes& m : magnitudes) plain = plain && Scheme::needs_no_scale(m);
+    if (!__all_sync(0xffffffffu, plain) && fresh_lane() == 0) shared.scales[team * kTeamWarps + warp] = 1;
+  });
 }
 
 template <class S, Major b_major>
