@@ -7,6 +7,7 @@
 
 #include "simt/session.h"
 #include "simt/trace.h"
+#include "simt/wide.h"
 
 namespace fastgemm::simt {
 
@@ -47,19 +48,6 @@ void exchange_matrices(void* const (&lanes)[kWarp]) {
       }
 }
 
-// Adds exact products in the order of k.
-template <class Number>
-Number multiply_add(const Number* a, const Number* b, int k, Number c) {
-  if constexpr (std::is_same_v<Number, double>) {
-    for (int i = 0; i < k; ++i) c = std::fma(a[i], b[i], c);
-    return c;
-  } else {
-    Number sum = 0;
-    for (int i = 0; i < k; ++i) sum += a[i] * b[i];
-    return c + sum;
-  }
-}
-
 template <class T>
 struct MmaLane {
   const typename ElementsOf<T>::A* a;
@@ -74,15 +62,22 @@ void multiply(void* const (&lanes)[kWarp]) {
   using Number = Accumulator<T>;
   check_full_warp<MmaLane<T>>(lanes);
   const auto lane = [&](int l) -> const MmaLane<T>& { return *static_cast<const MmaLane<T>*>(lanes[l]); };
-  Number a[M][K], b[8][K];
+  Number a[M][K], b[K][8];
   for (int l = 0; l < kWarp; ++l) {
     for (int i = 0; i < Layout::kA; ++i) a[Layout::a(l, i).row][Layout::a(l, i).column] = widen(lane(l).a[i]);
-    for (int i = 0; i < Layout::kB; ++i) b[Layout::b(l, i).column][Layout::b(l, i).row] = widen(lane(l).b[i]);
+    for (int i = 0; i < Layout::kB; ++i) b[Layout::b(l, i).row][Layout::b(l, i).column] = widen(lane(l).b[i]);
   }
+  constexpr bool kFused = std::is_same_v<Number, double>;  // the chain of an element begins with d
+  Number sums[M][8] = {};
+  if constexpr (!kFused) wide::multiply(sums[0], a[0], b[0], M, 8, K);
   for (int l = 0; l < kWarp; ++l)
     for (int i = 0; i < Layout::kC; ++i) {
       const Position at = Layout::c(l, i);
-      lane(l).d[i] = multiply_add(a[at.row], b[at.column], K, lane(l).d[i]);
+      Number& d = lane(l).d[i];
+      if constexpr (kFused)
+        for (int k = 0; k < K; ++k) d = std::fma(a[at.row][k], b[k][at.column], d);
+      else
+        d += sums[at.row][at.column];
     }
 }
 

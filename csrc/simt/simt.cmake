@@ -1,6 +1,6 @@
 # The CUDA kernels compiled as C++, and the runtime that executes them on the CPU.
 set(FASTGEMM_SIMT_RUNTIME async.cpp block.cpp box.cpp cluster.cpp counters.cpp device.cpp fiber.cpp matrix.cpp memory.cpp
-                          order.cpp resources.cpp rows.cpp runtime.cpp session.cpp symbols.cpp trace.cpp wgmma.cpp)
+                          order.cpp resources.cpp rows.cpp runtime.cpp session.cpp symbols.cpp trace.cpp wgmma.cpp wide.cpp)
 
 # The instrumentation of -fsanitize=thread calls trace.cpp for every memory access; its own runtime is not
 # linked. With -Os, code and debug information are a quarter smaller than with -O2, and simulations are as fast:

@@ -6,13 +6,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "simt/wide.h"
+
 namespace fastgemm::simt::order {
 
 using Clocks = std::vector<uint32_t>;  // one per thread
 
 inline void join_into(Clocks& to, const Clocks& from) {
   if (to.size() < from.size()) to.resize(from.size());
-  for (size_t u = 0; u < from.size(); ++u) to[u] = std::max(to[u], from[u]);
+  wide::raise(to.data(), from.data(), from.size());
 }
 
 // What the threads know about each other's clocks. After a barrier of the whole block all threads know the

@@ -14,6 +14,7 @@
 #include "simt/order.h"
 #include "simt/runtime.h"
 #include "simt/trace.h"
+#include "simt/wide.h"
 
 namespace fastgemm::simt {
 
@@ -217,9 +218,7 @@ void run(const Product& p) {
     }
   }
   std::fill_n(sums, kM * n, Number(0));
-  for (int i = 0; i < kM; ++i)
-    for (int k = 0; k < kK<T>; ++k)
-      for (int j = 0; j < n; ++j) sums[i * n + j] += a[i * kK<T> + k] * b[k * n + j];
+  wide::multiply(sums, a, b, kM, n, kK<T>);
   auto* d = reinterpret_cast<Number*>(p.d->values.data());
   for (int i = 0; i < kWarpgroup * p.d->count; ++i) {
     const Position at = WgmmaLayout<T>::c(i / p.d->count, i % p.d->count);
