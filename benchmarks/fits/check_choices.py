@@ -22,6 +22,7 @@ from fastgemm import _introspect
 from fastgemm._choice.fit import corrections, error_of, fit_limited, predict_limited
 from fastgemm.bench.timing import geometric_mean
 from fit_costs import DATA, GRAPHS, H200, LIBRARY, nearness, points_of, rivals, rows_in_graphs
+from scipy.spatial.distance import cdist
 from static_tables.series import HOPELESS
 
 ROWS = [row for row in _introspect.table() if (row["op"], row["device"]) == ("gemm", "cuda")]
@@ -79,7 +80,7 @@ def held_out() -> Quality:
     points = [point[1:] for point in points_of(DATA / GRAPHS) if point[0] == "bfloat16"]
     fold = random.Random(FOLDS).choices(range(FOLDS), k=len(points))
     place = np.array([_introspect.place(problem) for problem, _ in points])
-    squared = ((place[:, None, :] - place[None, :, :]) ** 2).sum(axis=2)
+    squared = cdist(place, place, "sqeuclidean")
     predicted: list[dict[str, float]] = [{} for _ in points]
     kernels = [LIBRARY, *rows_in_graphs()]
     for kernel, each in itertools.product(kernels, range(FOLDS)):

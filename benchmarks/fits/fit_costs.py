@@ -117,6 +117,7 @@ def fitted() -> dict[tuple[str, str, str], list[float]]:
     return {key: fit_limited(*zip(*points, strict=True)) for key, points in groups.items()}
 
 
+@functools.cache
 def rivals(kernel: str) -> set[str]:
     """The kernels among which it may be chosen, and itself: those of its level, or all if it is alone there."""
     level = LEVELS[kernel]
