@@ -28,6 +28,10 @@ void set_time_limit(double seconds) {
 
 void set_interruption(const Interruption* given) { interruption = given; }
 
+void raise_pending() {
+  if (const Interruption* program = interruption) program->raise_pending();
+}
+
 bool Poll::is_requested() {
   const Clock::time_point now = Clock::now();
   if (now >= limit) return late_ = stopped_ = true;

@@ -17,12 +17,17 @@ struct TimeLimitPassed : std::runtime_error {
 void set_time_limit(double seconds);
 
 // How the host program ends a call. The calling thread calls `requested` about 20 times a second. When it
-// returns true, that thread calls `raise`, which throws.
+// returns true, that thread calls `raise`, which throws. `raise_pending` throws the exception that the host
+// program's own code left pending while it ran within a call, or returns if the call cannot pass it on.
 struct Interruption {
   bool (*requested)();
   void (*raise)();
+  void (*raise_pending)();
 };
 void set_interruption(const Interruption*);  // it must live as long as the process
+
+// Calls `raise_pending`, if an interruption is set.
+void raise_pending();
 
 // Tells whether one call must stop. It belongs to the thread that made the call.
 class Poll {

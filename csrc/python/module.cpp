@@ -183,9 +183,10 @@ PyObject*& kept_measure() {
   return function;
 }
 
-// Calls Python's measure(key, details, kernels, bytes, device_index, run). If Python raises an exception,
-// this throws a std::runtime_error, which torch turns into a RuntimeError. An exception of run() that Python
-// does not handle is thrown again unchanged. Ctrl-C takes effect when the product is done.
+// Calls Python's measure(key, details, kernels, bytes, device_index, run). An exception of run() that Python
+// does not handle is thrown again unchanged. Any other leaves the op as it is, for example that of a signal's
+// handler. Where that is impossible, a std::runtime_error is thrown, which torch turns into a RuntimeError,
+// and Ctrl-C takes effect when the product is done.
 bool ask_measure(const torch_ops::FirstCall& call) {
   const nb::gil_scoped_acquire held;
   std::exception_ptr met;
@@ -208,9 +209,14 @@ bool ask_measure(const torch_ops::FirstCall& call) {
   try {
     return nb::cast<bool>(nb::handle(kept_measure())(from_key(call.key), details_of(call.key), kernels,
                                                      call.bytes, call.device_index, nb::cpp_function(run)));
-  } catch (const nb::python_error& error) {
+  } catch (nb::python_error& error) {
     if (met) std::rethrow_exception(met);
-    if (!error.matches(PyExc_KeyboardInterrupt)) throw std::runtime_error(nb::str(error.value()).c_str());
+    const nb::object value = nb::borrow(error.value());
+    error.restore();
+    raise_pending();
+    PyErr_Clear();
+    if (!PyErr_GivenExceptionMatches(value.ptr(), PyExc_KeyboardInterrupt))
+      throw std::runtime_error(nb::str(value).c_str());
     PyErr_SetInterrupt();
     return false;
   }

@@ -28,11 +28,20 @@ std::optional<at::ScalarType> out_dtype_at(const Product& op, Arguments argument
   return arguments[size_t(op.out_dtype)].toOptional<at::ScalarType>();
 }
 
+// An operand as float32 if it has 16 bits and the other one is float32: torch's formula of the gradient
+// multiplies the float32 gradient of a wide result by an operand of the product.
+at::Tensor as_wide_as(const at::Tensor& other, const at::Tensor& t) {
+  const at::ScalarType type = t.scalar_type();
+  const bool narrow = type == at::kBFloat16 || type == at::kHalf;
+  return narrow && other.scalar_type() == at::kFloat ? t.to(at::kFloat) : t;
+}
+
 // The reason why torch itself refuses operands that fastgemm takes.
 std::optional<std::string> refusal(const Product& op, Arguments arguments) {
   const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
   const at::ScalarType type = a.scalar_type();
   if (type != at::kFloat && type != at::kBFloat16 && type != at::kHalf) return "dtype " + name_of(type);
+  if (b.scalar_type() != type) return "operands of different types";
   if (!arguments[size_t(op.bias)].isNone()) return "a bias of groups";
   if (out_dtype_at(op, arguments).value_or(type) != type) return "another out_dtype of groups";
   if (!is_aligned(a) || !is_aligned(b)) return "groups that are not aligned to 16 bytes";
@@ -56,7 +65,8 @@ std::optional<std::string> why_groups_passed_on(const Product& op, Arguments arg
 }
 
 at::Tensor compute_groups(const Product& op, Arguments arguments, const PatchFrame& frame) {
-  const at::Tensor &a = tensor_at(arguments, op.a), &b = tensor_at(arguments, op.b);
+  const at::Tensor &given_a = tensor_at(arguments, op.a), &given_b = tensor_at(arguments, op.b);
+  const at::Tensor a = as_wide_as(given_b, given_a), b = as_wide_as(given_a, given_b);
   torch_ops::GroupedCall call{.a = read(a), .b = read(b)};
   const auto offs = arguments[size_t(op.offs)].toOptional<at::Tensor>(),
              bias = arguments[size_t(op.bias)].toOptional<at::Tensor>();

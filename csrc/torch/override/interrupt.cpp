@@ -25,8 +25,8 @@
 namespace fastgemm::override {
 namespace {
 
-// The exception that a handler raised. Only the main thread runs handlers and reads this.
-struct {
+// The exception that a handler raised, or that Python's own code left pending.
+thread_local struct {
   PyObject *type, *value, *traceback;
 } raised{};
 
@@ -69,10 +69,17 @@ void raise() {
   throw error;
 }
 
+// The caller holds the interpreter's lock.
+void raise_pending() {
+  if (in_torchscript()) return;
+  PyErr_Fetch(&raised.type, &raised.value, &raised.traceback);
+  raise();
+}
+
 }  // namespace
 
 void end_calls_by_signals() {
-  static const Interruption interruption{&handler_raises, &raise};
+  static const Interruption interruption{&handler_raises, &raise, &raise_pending};
   set_interruption(&interruption);
 }
 

@@ -123,6 +123,9 @@ std::optional<std::string> why_passed_on(const Product& op, Arguments arguments,
   const auto scale = [&](int i) { return arguments[size_t(i)].toScalar(); };
   if (!holds(a.scalar_type(), scale(op.alpha)) || !holds(a.scalar_type(), scale(op.beta)))
     return "scales that " + name_of(a.scalar_type()) + " does not hold";
+  // Without products torch computes beta * c alone, by multiplication, which gives another type.
+  if (at::isIntegralType(a.scalar_type(), true) && a.size(-1) == 0 && !scale(op.beta).isIntegral(true))
+    return "a sum of no products with a scale of another type";
   const bool half = a.scalar_type() == at::kHalf || a.scalar_type() == at::kBFloat16;
   // torch fuses both for 16-bit types, and has no complex activation.
   if (op.use_gelu >= 0 && (half || a.is_complex())) return "a product with its activation";

@@ -137,6 +137,16 @@ def test_addmm(c_shape, k, dtype, device):
             assert form_of(result) == form_of(torch.addmm(c, a, b, **scales))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_what_torch_refuses_without_products(dtype):
+    a, c = torch.ones(2, 0, dtype=dtype), torch.ones(2, 3, dtype=dtype)
+    with pytest.raises(RuntimeError, match="can't be cast"), fastgemm.patch():
+        torch.addmm(c, a, a.new_ones(0, 3), beta=2.0)
+    with fastgemm.patch() as routed:
+        assert torch.equal(torch.addmm(c, a, a.new_ones(0, 3), beta=2), 2 * c)
+    assert routed.ops == {"addmm": 1}
+
+
 @pytest.mark.parametrize("beta", [0, 1, 3])
 @pytest.mark.parametrize("size", [3, 40])
 @each_type

@@ -102,6 +102,18 @@ def test_a_gradient_that_torch_refuses():
     torch.testing.assert_close(b.grad, fastgemm.grouped_mm(a.T, torch.ones_like(result), offs))
 
 
+def test_the_gradient_of_a_wide_result():
+    """torch's formula multiplies the float32 gradient by an operand of 16 bits."""
+    a, b, offs = operands("rows")
+    a.requires_grad_(), b.requires_grad_()
+    with fastgemm.patch(extend=True) as routed:
+        result = functional.grouped_mm(a, b, offs=offs, out_dtype=torch.float32)
+        got = torch.autograd.grad(result.sin().sum(), (a, b))
+    assert routed.ops == {"_grouped_mm": 3}
+    ours = fastgemm.grouped_mm(a, b, offs, out_dtype=torch.float32)
+    torch.testing.assert_close(got, torch.autograd.grad(ours.sin().sum(), (a, b)))
+
+
 def test_wrong_calls_raise_torchs_errors():
     a, b, offs = operands("rows")
     for given, keywords in (((a, b), {"offs": offs.long()}), ((a, b), {"offs": offs[:2]}), ((a, b), {})):
