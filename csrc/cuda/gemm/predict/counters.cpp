@@ -84,6 +84,11 @@ void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
   const auto splits = [](const Operand& o, Copy copy) { return copy == Copy::none && o.alignment < 32; };
   c.unaligned = c.tiles / 2 * (splits(f.a, a) + splits(f.b, b));
 }
+// Rows that begin at 16 bytes, but in the middle of a sector, take a tenth of the time that rows at any address add.
+void add_split_sectors(Counts& c, const Facts& f) {
+  for (const Operand* o : {&f.a, &f.b})
+    if (o->aligned() && o->alignment < 32) c.unaligned += c.tiles / 20;
+}
 // The copies that rows_operands() makes.
 void add_rows(Counts& c, const Facts& f, const Gpu& gpu, bool takes_any) {
   const auto copy = [&](const Operand& o) {
@@ -238,6 +243,7 @@ Counts count_small_tile(const GemmProblem& p, const Gpu& gpu) {
     return o.size == 1 && !o.along_k ? Copy::transposed : Copy::none;
   };
   add_copies(c, f, gpu, copy(f.a), copy(f.b));
+  add_split_sectors(c, f);
   return c;
 }
 
@@ -258,6 +264,7 @@ Counts count_skinny(const GemmProblem& p, const Gpu& gpu) {
   if (shares) c.more_launches = 1 / gpu.clock;
   const bool copied = to_lines || (!units && !f.b.aligned());
   add_copies(c, f, gpu, Copy::none, copied ? Copy::transposed : Copy::none);
+  add_split_sectors(c, f);
   return c;
 }
 
