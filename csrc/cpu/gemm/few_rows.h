@@ -9,8 +9,6 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
-FASTGEMM_INLINE void keep_scalar() { asm volatile(""); }
-
 // If columns of B are contiguous and k is long, up to twice as many rows are computed, in two groups. 16 x
 // 768 x 768 NT then takes 0.7 of the time of the five loops, which transpose all of B. This does not hold for
 // types with an instruction that multiplies several k at once.
@@ -119,7 +117,8 @@ FASTGEMM_INLINE void add_rows(const Factor<T>* x, int64_t ldx, const T* b, int64
   }
   for (; j < n; ++j)
     for (int r = 0; r < ROWS; ++r)
-      for (int d = 0; d < DEPTH; ++d) keep_scalar(), y[r * ldy + j] += product_of_one<T>(x[r * ldx + d], b[d * b_rs + j]);
+      for (int d = 0; d < DEPTH; ++d)
+        keep_scalar(), y[r * ldy + j] += product_of_one<T>(x[r * ldx + d], b[d * b_rs + j]);
 }
 
 // y (ROWS, COLS) += x (ROWS, k) * b (k, COLS), k contiguous in both
@@ -148,7 +147,8 @@ FASTGEMM_INLINE void dot_columns(const Factor<T>* x, int64_t ldx, const T* b, in
     for (int r = 0; r < ROWS; ++r) {
       for (int c = 0; c < COLS; ++c) {
         Acc total = sum_of_lanes<Acc>(sum[r][c]);
-        for (int64_t t = kk; t < end; ++t) keep_scalar(), total += product_of_one<T>(x[r * ldx + t], b[c * b_cs + t]);
+        for (int64_t t = kk; t < end; ++t)
+          keep_scalar(), total += product_of_one<T>(x[r * ldx + t], b[c * b_cs + t]);
         y[r * ldy + c] += total;
       }
     }

@@ -17,6 +17,10 @@
 
 namespace fastgemm::FASTGEMM_ISA {
 
+// In a loop over the few elements that fill no vector: keeps the compiler from vectorizing it in several
+// versions, which would take more code and time of compilation than the loop over vectors.
+FASTGEMM_INLINE void keep_scalar() { asm volatile(""); }
+
 #if defined(__AVX512F__)
 inline constexpr int kVectorBytes = 64;
 #elif defined(__AVX2__)
