@@ -2,12 +2,15 @@
 
 import io
 import json
+import sys
 
 import pytest
 from fastgemm.bench import Gemm, Summary, Transpose
 from fastgemm.bench import plots as plot_module
 from fastgemm.bench.environment import describe
 from fastgemm.bench.ladder import run_ladder
+from fastgemm.bench.ladder_plots import ladder_figure
+from fastgemm.bench.records import Report
 from reports import small_sweep
 from studies.reports import read_report
 
@@ -54,3 +57,11 @@ def test_pictures(tmp_path):
 def test_environment():
     found = describe()
     assert found["cores"] >= 1 and found["date"].endswith("+00:00")
+
+
+def test_the_plot_of_a_ladder_names_a_missing_package(monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ModuleNotFoundError, match="a plot needs matplotlib; pip install"):
+        ladder_figure(Report("ladder", {}, {}))

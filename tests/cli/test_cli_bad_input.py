@@ -3,6 +3,7 @@
 import errno
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -315,3 +316,13 @@ def test_what_the_system_refuses_while_measuring(monkeypatch, error):
     for command, target in targets.items():
         monkeypatch.setattr(f"fastgemm.cli.{command}.{target}", refuse)
         assert run(command, *QUICK[command]).exit_code == 1
+
+
+def test_a_plot_without_matplotlib_ends_before_the_measurement(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    targets = {"ladder": "run_ladder", "bench": "run_sweep", "explain": "_explain.explain"}
+    for command, target in targets.items():
+        monkeypatch.setattr(f"fastgemm.cli.{command}.{target}", lambda *_, **__: pytest.fail("it measures"))
+        result = run(command, *QUICK[command], "--plot", "x.svg")
+        assert result.exit_code == 1
+        assert result.stderr == "Error: fastgemm: a plot needs matplotlib; pip install 'fastgemm[cli]'\n"

@@ -1,10 +1,12 @@
 """Tests that no table is cut off in terminals of 80, 100 and 160 columns."""
 
+from types import SimpleNamespace
+
 import pytest
 from click.testing import CliRunner
 from fastgemm.bench.records import Measurement
 from fastgemm.bench.timing import Summary
-from fastgemm.cli import main, tables
+from fastgemm.cli import info, main, tables, tune
 from rich.console import Console
 
 WIDTHS = (80, 100, 160)
@@ -71,3 +73,55 @@ def test_a_ladder_of_long_names_fits_80_columns():
     assert (
         "wgmma_specialized" in shown and "torch.matmul" in shown and max(map(len, shown.splitlines())) <= 80
     )
+
+
+@pytest.mark.parametrize("size", ["0", "00", "²", "-5", "wide", "", "9" * 30, "9" * 5000])
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+def test_a_size_that_is_no_positive_number_counts_as_unset(name, size):
+    unset, shown = (CliRunner().invoke(main, ["info"], env={name: value}) for value in (None, size))
+    assert shown.exit_code == 0, repr(shown.exception)
+    assert "compiler" in shown.stdout and shown.stdout == unset.stdout
+
+
+TUNED = {
+    "device": "NVIDIA H200",
+    "problem": "float32 NN 1 x 30 x 20 x 40, a row added",
+    "kernel": "wgmma_specialized",
+    "microseconds": 12.5,
+    "predicted": "mma_ldmatrix",
+    "gain": 1.25,
+}
+TUNED_NARROW = """\
+      us  gain
+────────────────────
+NVIDIA H200: float32
+NN 1 x 30 x 20 x 40,
+a row added,
+wgmma_specialized
+instead of
+mma_ldmatrix
+    12.5  1.25
+"""
+
+
+def test_a_narrow_table_of_tuned_products_is_complete():
+    table = info._tuned_table([TUNED])
+    assert printed(table, 20).endswith(TUNED_NARROW)
+    assert "│ wgmma_specialized │ 12.5 │ mma_ldmatrix │ 1.25 │" in printed(table, 160)
+
+
+TUNE_NARROW = """\
+                before  after
+──────────────────────────────
+bfloat16, 30 problems
+    level=None   1.125  1.015
+    level=6      1.205      -
+"""
+
+
+def test_a_narrow_table_of_choices_is_complete():
+    before = SimpleNamespace(points=30, free=1.125, level6=1.205)
+    after = SimpleNamespace(points=30, free=1.015, level6=float("nan"))
+    table = tune._table(SimpleNamespace(before={"bfloat16": before}, after={"bfloat16": after}))
+    assert printed(table, 30).endswith(TUNE_NARROW)
+    assert "│       30 │             1.125 │ 1.015 │          1.205 │     - │" in printed(table, 80)

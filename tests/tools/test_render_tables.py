@@ -9,6 +9,7 @@ from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.timing import Summary
 from render.accuracy import BLOCKS, multiple
 from render.pages import OF_FILES
+from render.spec import program
 from reports import GPU, gpu_row
 from studies.accuracy import run_accuracy
 from studies.accuracy.contenders import BASELINE, Contender
@@ -136,3 +137,15 @@ def test_a_kernel_that_rejects_short_sums(accuracy):
     assert "| normal | `bf16x6` | - | 0.50 |" in BLOCKS["accuracy_ratios"].text(accuracy)
     assert "| `bf16x6` | 7 x 9 |" not in BLOCKS["accuracy_sizes"].text(accuracy)
     assert "| `bf16x6` | 20 x 30 | 500 | 0.50 (" in BLOCKS["accuracy_sizes"].text(accuracy)
+
+
+@pytest.mark.parametrize(
+    ("presets", "command"),
+    [
+        (["weak_spots"], "python benchmarks/run.py weak_spots"),
+        (["squares", "odd"], "fastgemm bench --preset squares --preset odd"),
+        ([], "fastgemm bench"),
+    ],
+)
+def test_a_page_names_a_command_of_today(presets, command):
+    assert program(Report("bench", GPU, {"presets": presets}, [])) == command

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastgemm.bench import plots
+from fastgemm.bench.presets import PRESETS
 from fastgemm.bench.records import Report
 
 Rows = list[Any]
@@ -170,7 +171,7 @@ def versions(env: dict[str, Any], threads: str = "") -> str:
 
 
 def program(report: Report) -> str:
-    """The command that measured a report, as it was at that commit."""
+    """The command that measured a report; for a preset that ``fastgemm bench`` had then, today's command."""
     command, preset = report.command, report.method.get("preset")
     if preset:
         seed = f" --seed {report.method['seed']}" if preset == "grid" else ""  # decides which problems
@@ -181,11 +182,11 @@ def program(report: Report) -> str:
         return "examples/tensor_parallel.py"  # by torchrun
     if command in ("transformer", "models"):
         return f"python examples/{command}.py" + (" --invariant" if report.summary.get("invariant") else "")
-    if command in ("host-time", "overhead", "accuracy"):
-        return f"fastgemm bench --{command}"
-    if command in ("ladder", "bench"):
-        return f"fastgemm {command}" + "".join(f" --preset {n}" for n in report.method.get("presets", ()))
-    return f"python benchmarks/run.py {command}"
+    presets = report.method.get("presets", ())
+    if command in ("ladder", "bench") and set(presets) <= set(PRESETS):
+        return f"fastgemm {command}" + "".join(f" --preset {name}" for name in presets)
+    renamed = {"host-time": "host"}
+    return f"python benchmarks/run.py {' '.join(presets) or renamed.get(command, command)}"
 
 
 def speedup(row: Any) -> float | None:

@@ -40,9 +40,9 @@ class _Report:
         self._told = True
         found = ": no product was routed" if text is None else f"\n{text}"
         with contextlib.suppress(OSError, ValueError):  # stderr is closed
-            print(
-                f"fastgemm: FASTGEMM_PATCH=report, process {os.getpid()}{found}", file=sys.stderr, flush=True
-            )
+            # One write: print's own newline would let another process's line in between.
+            sys.stderr.write(f"fastgemm: FASTGEMM_PATCH=report, process {os.getpid()}{found}\n")
+            sys.stderr.flush()
 
 
 def report(count_in: Callable[[Counts], None]) -> None:

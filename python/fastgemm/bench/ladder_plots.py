@@ -83,9 +83,9 @@ def _left_out(report: Report) -> str:
 
 def ladder_figure(report: Report) -> Figure:
     """A panel for each op, one above the other; the gain is over the level below."""
+    plt = pyplot()  # first: it says which package is missing
     from matplotlib.patches import Patch
 
-    plt = pyplot()
     ops = list(dict.fromkeys(row.op for row in report.results))
     counts = [max(len(_drawn(select(report.results, op=op))), 1) for op in ops]
     with plt.rc_context({"font.size": 11.5, "axes.titlesize": 13}):

@@ -16,7 +16,7 @@ from ..bench.records import Report
 from ..bench.sweep import run_sweep
 from ..table import kernels
 from . import options, tables
-from .console import console, failures_as_exit_code, progress_bar, say_written, write_outputs
+from .console import check_plot, console, failures_as_exit_code, progress_bar, say_written, write_outputs
 
 
 def choices_of(device: str, op: Op, levels: tuple[int, ...], names: tuple[str, ...]) -> tuple[Choice, ...]:
@@ -166,6 +166,7 @@ def bench(
     choices = choices_of(device, op, levels, names)
     cases = cases_of(op, presets, shapes, dtypes, layouts, choices, threads)
     cases = with_precision(cases, device, precision)
+    check_plot(plot)
     with failures_as_exit_code(), progress_bar() as progress:
         report = run_sweep(
             cases,

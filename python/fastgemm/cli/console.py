@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,19 +15,26 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ..bench.drawing import pyplot
 from ..bench.plots import draw, save
 from ..bench.records import Report
 from . import options
 
 MIN_WIDTH = 120  # of a table written to a file or a pipe
+SIZE = re.compile("0*[1-9][0-9]{0,5}")  # of a terminal
 
 
 def console(*, stderr: bool = False, least: int = MIN_WIDTH) -> Console:
-    """As wide as the terminal; in a file or a pipe as COLUMNS says, else ``least`` columns."""
-    found = Console(stderr=stderr, highlight=False)
-    if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
-        return found
-    return Console(stderr=stderr, highlight=False, width=max(least, found.width))
+    """As wide as the terminal; in a file or a pipe as COLUMNS says, else ``least`` columns.
+
+    A size that is no positive number, or has more than six digits, counts as unset: rich prints nothing in 0
+    columns, and raises for a superscript digit or for very many digits."""
+    unset = {name for name in ("COLUMNS", "LINES") if not SIZE.fullmatch(os.environ.get(name, ""))}
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    found = Console(stderr=stderr, highlight=False, _environ=environment)
+    if not found.is_terminal and "COLUMNS" in unset:
+        found.width = max(least, found.width)
+    return found
 
 
 @contextlib.contextmanager
@@ -71,6 +79,15 @@ def say_written(paths: Iterable[Path | None]) -> None:
     written = [str(path) for path in paths if path and str(path) != "-"]
     if written:
         console(stderr=True).print("written: " + ", ".join(written), soft_wrap=True, markup=False)
+
+
+def check_plot(plot: Path | None) -> None:
+    """Raises click.ClickException, before a measurement, if a plot is due and a package for it is missing."""
+    if plot:
+        try:
+            pyplot()
+        except ModuleNotFoundError as error:
+            raise click.ClickException(str(error)) from error
 
 
 def write_outputs(

@@ -19,7 +19,7 @@ from ..bench.plots import SUFFIXES
 from ..bench.problems import dtype_name
 from ..table import FLOAT64_PRECISIONS, PRECISIONS, kernels
 from . import options
-from .console import console, say_written, write_file, writing
+from .console import check_plot, console, say_written, write_file, writing
 
 SIDE_BY_SIDE = 2 * 120  # columns of a terminal that shows two sources beside each other
 DEFAULT_SHAPE = (512,)
@@ -175,6 +175,7 @@ def explain(
         problem |= {"trans_a": trans_a, "trans_b": trans_b, "precision": precision, "weight": weight}
     elif trans_a or trans_b or precision or weight:
         raise click.UsageError(f"--trans-a, --trans-b, --precision and --weight belong to gemm, not to {op}")
+    check_plot(plot)
     reports = _reports(op, choices, problem)
     if "-" not in (str(json), str(csv)):
         show_both(*reports) if compare is not None else show(*reports)

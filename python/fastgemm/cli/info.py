@@ -10,7 +10,7 @@ from typing import Any
 import click
 import torch
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +18,7 @@ from rich.text import Text
 from .. import _introspect, tuning
 from .._choice import predictions
 from .._compatibility import cuda_obstacles
-from .._explain.rich_tables import ByWidth, whole
+from .._explain.rich_tables import ByWidth, stacked, whole
 from ..bench.environment import usable_cores
 from ..table import build_info, kernels
 from . import bug_report as report
@@ -109,14 +109,19 @@ def _tuned_table(rows: list[dict[str, Any]]) -> RenderableType:
         return Text(
             f"nothing in {tuning.cache_file()} of the devices here, with these versions", overflow="fold"
         )
-    table = Table(title=str(tuning.cache_file()), title_justify="left", title_style="bold")
+    title, stack = str(tuning.cache_file()), []
+    table = Table(title=title, title_justify="left", title_style="bold")
     for name in ("device", "problem", "kernel", "us", "instead of", "gain"):
         table.add_column(name, justify="right" if name in ("us", "gain") else "left", overflow="fold")
     for row in rows:
         us, gain = ("" if row[name] is None else f"{row[name]:.4g}" for name in ("microseconds", "gain"))
         told = (row["device"], row["problem"], row["kernel"], us, row["predicted"] or "", gain)
         table.add_row(*map(escape, told))
-    return whole(table)
+        above = f"{row['device']}: {row['problem']}, {row['kernel']}"
+        above += f" instead of {row['predicted']}" if row["predicted"] else ""
+        stack.append((Text(above), [[Text(us), Text(gain)]]))
+    narrow = Group(Text(title, style="bold", overflow="fold"), stacked(("us", "gain"), stack))
+    return ByWidth(whole(table), narrow)
 
 
 def _print_kernels(rows: list[dict[str, Any]]) -> None:

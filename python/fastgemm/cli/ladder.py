@@ -15,7 +15,7 @@ from ..bench.problems import Gemm, Problem
 from ..bench.records import Report, select
 from ..table import kernels
 from . import options, tables
-from .console import console, failures_as_exit_code, progress_bar, write_outputs
+from .console import check_plot, console, failures_as_exit_code, progress_bar, write_outputs
 
 DEFAULT_NAME = "fastgemm-ladder"
 SIZES = {
@@ -142,6 +142,7 @@ def ladder(
     problems = problems_of(device, ops or ("gemm", "transpose"), size, shape, dtype, precision, quick)
     if not no_files:
         json, plot = json or default_file(f"{DEFAULT_NAME}.json"), plot or default_file(DEFAULT_NAME)
+    check_plot(plot)
     with failures_as_exit_code(), progress_bar() as progress:
         seconds = budget or (QUICK_BUDGET if quick else BUDGET)
         report = run_ladder(problems, device=device, threads=threads, budget=seconds, progress=progress)

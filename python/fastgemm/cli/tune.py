@@ -9,25 +9,28 @@ from pathlib import Path
 
 import click
 import torch
-from rich.table import Table
+from rich.console import Group
+from rich.text import Text
 
 from .. import _tune
 from .._choice import predictions
-from .._explain.rich_tables import titled
+from .._explain.rich_tables import ByWidth, stacked, titled
 from . import options
 from .console import console, failures_as_exit_code, progress_bar, say_written, write_file
 
 
-def _table(found: _tune.Tuning) -> Table:
+def _table(found: _tune.Tuning) -> ByWidth:
     title = "time of what is chosen / of the fastest measured, geometric means"
     figures = ("problems", "level=None before", "after", "level=6 before", "after")
-    table = titled(title, ["dtype"], figures)
+    wide, stack = titled(title, ["dtype"], figures), []
     for series, after in found.after.items():
         before = found.before[series]
         means = (before.free, after.free, before.level6, after.level6)
-        cells = ("-" if x != x else f"{x:.3f}" for x in means)
-        table.add_row(series, str(after.points), *cells)
-    return table
+        cells = ["-" if x != x else f"{x:.3f}" for x in means]
+        wide.add_row(series, str(after.points), *cells)
+        lines = [[Text("level=None"), *map(Text, cells[:2])], [Text("level=6"), *map(Text, cells[2:])]]
+        stack.append((Text(f"{series}, {after.points} problems"), lines))
+    return ByWidth(wide, Group(Text(title, style="bold"), stacked(("", "before", "after"), stack, left=1)))
 
 
 @contextlib.contextmanager

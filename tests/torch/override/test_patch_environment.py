@@ -1,11 +1,13 @@
 """Tests FASTGEMM_PATCH, which patches programs without a change of their code."""
 
+import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import _fastgemm_autoload
 import pytest
-from fastgemm._drop_in import enable
+from fastgemm._drop_in import enable, exit_report
 from pages import ROOT
 from patches import needs_library
 from processes import copy_of_package, run_forked, run_python
@@ -179,6 +181,16 @@ def test_a_program_that_multiplies_nothing_says_so_in_one_line():
 def test_a_report_outlives_a_closed_stderr():
     done = run_forked_with("report", REPORT + "import sys\nsys.stderr.close()")
     assert done.returncode == 0 and not done.stdout
+
+
+def test_a_report_is_one_write(monkeypatch):
+    """Processes that end together share stderr; the newline must not be a write of its own."""
+    written: list[str] = []
+    stderr = SimpleNamespace(write=written.append, flush=lambda: written.append("flushed"))
+    monkeypatch.setattr(sys, "stderr", stderr)
+    exit_report._Report(lambda counts: None).tell()
+    monkeypatch.undo()
+    assert len(written) == 2 and written[0].endswith("no product was routed\n") and written[1] == "flushed"
 
 
 CHILDREN = """
