@@ -59,11 +59,11 @@ def nf4(n, k):
     codes = torch.randint(16, (n, k))
     outer, nested = torch.rand(-(-n * k // 64 // 256)), torch.linspace(-1, 1, 256)
     absmax = torch.randint(256, (n * k // 64,), dtype=torch.uint8)
-    scales = nested[absmax.long()] * outer.repeat_interleave(256)[: len(absmax)] + 0.125
+    scales = nested[absmax.long()] * outer.repeat_interleave(256)[: len(absmax)] + 0.1
     weight = torch.tensor(NORMAL_FLOAT)[codes] * scales.reshape(n, -1).repeat_interleave(64, 1)
     flat = codes.flatten().to(torch.uint8)
     sizes = {"quant_type": "nf4", "blocksize": 64, "dtype": "float32", "shape": [n, k]}
-    sizes |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.125}
+    sizes |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.1}
     tensors = {
         "weight": (flat[::2] << 4 | flat[1::2])[:, None],
         "weight.absmax": absmax,

@@ -2,11 +2,13 @@
 
 import json
 
+import fastgemm
 import layouts
 import pytest
 import torch
 from fastgemm.quantized import QuantizedWeight
 from test_converters import assert_same_bits
+from torch import nn
 
 
 @pytest.fixture
@@ -138,3 +140,35 @@ def test_compressed_tensors_of_fp4(ct):
     q = QuantizedWeight.from_compressed_tensors(stored, arguments)
     assert q.format == "nvfp4" and torch.equal(q.scales, scale)
     assert_same_bits(q, expected)
+
+
+def test_groups_that_name_a_layer(ct, tmp_path):
+    """As in the library: names before patterns in their order, these before the class, and the last group."""
+    from compressed_tensors.utils.match import match_targets
+    from safetensors.torch import save_file
+
+    def group(*targets, symmetric):
+        weights = {
+            "num_bits": 4,
+            "type": "int",
+            "symmetric": symmetric,
+            "strategy": "group",
+            "group_size": 32,
+        }
+        return {"targets": targets, "weights": weights}
+
+    stored, weight = layouts.packed(32, 64)
+    save_file({f"up.{name}": x for name, x in stored.items()}, tmp_path / "model.safetensors")
+    config = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+    for wrong, right in (
+        (["re:.*up"], ["up"]),
+        (["re:.*up", "Linear"], ["re:.*p"]),
+        (["up"], ["Linear", "up"]),
+    ):
+        model = nn.ModuleDict({"up": nn.Linear(64, 32, bias=False)})
+        assert match_targets("up", model["up"], [*wrong, *right])[0] in right
+        groups = {"a": group(*wrong, symmetric=True), "b": group(*right, symmetric=False)}
+        config["config_groups"] = groups
+        (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
+        fastgemm.nn.load_quantized(model, tmp_path)
+        assert_same_bits(model["up"].weight, weight)

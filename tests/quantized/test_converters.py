@@ -10,6 +10,7 @@ import layouts
 import pytest
 import torch
 from fastgemm._quantized.formats import NORMAL_FLOAT
+from fastgemm._quantized.from_bitsandbytes import state_of_file
 from fastgemm.quantized import QuantizedWeight
 
 
@@ -118,6 +119,18 @@ def test_bitsandbytes_refusals(bnb):
         QuantizedWeight.from_bitsandbytes(*quantize((8, 96), quant_type="nf4"))
     with pytest.raises(ValueError, match="no quant_state"):
         QuantizedWeight.from_bitsandbytes(bnb.nn.Params4bit(torch.randn(8, 64), quant_type="nf4"))
+
+
+def test_bitsandbytes_with_another_default_dtype():
+    tensors, weight = layouts.nf4(32, 128)
+    state = {name.removeprefix("weight."): x for name, x in tensors.items() if name != "weight"}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        q = QuantizedWeight.from_bitsandbytes(tensors["weight"], state_of_file(state))
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(q.dequantize(torch.float32), weight)
 
 
 # torchao

@@ -40,9 +40,9 @@ CALLS = {
     "nn.linear": lambda x, q: fastgemm.nn.linear(x, q),
     "nn.conv1d": lambda x, q: fastgemm.nn.conv1d(x, q.mT),
     "fastgemm.matmul": lambda x, q: fastgemm.matmul(x, q.mT),
-    "torch.matmul": lambda x, q: torch.matmul(x, q.mT),
+    "torch.matmul": lambda x, q: torch.matmul(x, other=q.mT),
     "@": lambda x, q: x @ q.t(),
-    "Tensor.matmul": lambda x, q: x.matmul(q.T),
+    "Tensor.matmul": lambda x, q: x.matmul(other=q.T),
     "module": lambda x, q: module_of(q)(x),
 }
 
@@ -282,6 +282,7 @@ def test_errors_name_the_function_and_the_argument():
         (ValueError, r"matmul: a quantized weight of shape \(70, 200\) cannot be the second", lambda: x @ q),
         (ValueError, "products with a QuantizedWeight q", lambda: q @ x.mT),
         (ValueError, "out= is not for quantized", lambda: torch.matmul(x, q.mT, out=residual)),
+        (ValueError, "out= is not for quantized", lambda: torch.mm(x, q.mT, out=residual)),
         (ValueError, r"linear: the weight must be \(N, K\)", lambda: functional.linear(x, q.mT)),
         (ValueError, "linear: only the weight of a product may be", lambda: fastgemm.linear(q, q)),
         (ValueError, "linear: only the weight of a product may be", lambda: fastgemm.linear(x, x, q)),
@@ -309,3 +310,14 @@ def test_errors_name_the_function_and_the_argument():
     ]:
         with pytest.raises(error, match=message):
             call()
+
+
+def test_layers_ignore_a_precision_of_float32():
+    x, q = operands()
+    for call in (
+        lambda precision: fastgemm.nn.linear(x, q, precision=precision),
+        lambda precision: fastgemm.nn.conv1d(x, q.mT, precision=precision),
+    ):
+        assert torch.equal(call("tf32"), call(None))
+        with pytest.raises(ValueError, match=r"nn\.(linear|conv1d): precision must be one of"):
+            call("fast")

@@ -5,6 +5,7 @@ import pytest
 import torch
 from fastgemm._quantized import formats
 from fastgemm._quantized.formats import CODES, FORMATS
+from fastgemm._quantized.rounding import _bounds
 from reference import every_device
 from torch import Tensor
 
@@ -205,3 +206,21 @@ def test_zero_points_of_numbers_whose_difference_overflows():
     w = torch.tensor([[3e38, -3e38, 0.0, 1.0]])
     q = fastgemm.quantize_weight(w, "int8", zero_points=True)
     assert ((q.dequantize() - w).abs() <= 6e38 / 255).all()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_defaults_of_dtype_and_device_do_not_matter(format):
+    w = torch.randn(3, 80)
+    expected = fastgemm.quantize_weight(w, format).dequantize()
+    before = torch.get_default_dtype()
+    for default in (BF16, torch.float64):
+        _bounds.cache_clear()
+        torch.set_default_dtype(default)
+        try:
+            assert torch.equal(fastgemm.quantize_weight(w, format).dequantize(), expected)
+            fastgemm.quantize_weight(w[:, :0], "int8", granularity="128x128")
+        finally:
+            torch.set_default_dtype(before)
+    _bounds.cache_clear()
+    with torch.device("meta"):
+        assert torch.equal(fastgemm.quantize_weight(w, format).dequantize(), expected)

@@ -102,6 +102,7 @@ def test_what_is_left(caplog):
             "once": nn.Linear(64, 48),
             "again": nn.Linear(64, 48),
             "fastgemm": fastgemm.nn.Linear(64, 8, activation="relu"),
+            "normed": nn.utils.spectral_norm(nn.Linear(64, 8)),
         }
     )
     model["tied"].weight = model["embedding"].weight
@@ -120,6 +121,7 @@ def test_what_is_left(caplog):
         ("own", "may have a forward of its own"),
         ("of_float64", "has a weight of torch.float64"),
         ("attention.out_proj", "is not called by torch.nn.MultiheadAttention"),
+        ("normed", "computes its weight from other parameters"),
         ("absent", "no module has this name"),
     ):
         assert any(f" {name}: " in line and reason in line for line in caplog.messages), name
@@ -354,3 +356,35 @@ def test_tensors_that_a_model_does_not_need(llama, tmp_path):
     write(tmp_path, model, *CHECKPOINTS["gptq"], change=lambda tensors: tensors.update(more))
     loaded = fastgemm.nn.load_quantized(empty(model), tmp_path)
     assert loaded.model.layers[0].mlp.up_proj.bias is None
+
+
+class Rotary(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.register_buffer("angles", torch.arange(4.0), persistent=False)
+
+
+def test_modules_with_several_names_and_files_with_more_than_the_index_says(tmp_path):
+    from safetensors.torch import save_file
+
+    draw, quantization = CHECKPOINTS["gptq"]
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": quantization}))
+    index, (stored, weight), old = tmp_path / "model.safetensors.index.json", draw(32, 64), draw(32, 64)[0]
+    for name in "ab":  # under either name
+        tensors, more = ({f"{name}.{key}": x for key, x in of.items()} for of in (stored, old))
+        save_file(tensors, tmp_path / "1")
+        save_file({**more, "head.weight": torch.ones(8, 32), "unknown": torch.ones(1)}, tmp_path / "2")
+        places = {**dict.fromkeys(tensors, "1"), "head.weight": "2"}
+        index.write_text(json.dumps({"weight_map": places}))
+        with torch.device("meta"):
+            linear, head, rotary = nn.Linear(64, 32, bias=False), nn.Linear(32, 8, bias=False), Rotary({})
+        model = nn.ModuleDict(
+            {"a": linear, "b": linear, "c": rotary, "d": nn.Sequential(rotary), "head": head}
+        )
+        fastgemm.nn.load_quantized(model, tmp_path)
+        assert torch.equal(model["b"].weight.dequantize(torch.float32), weight)
+        assert model["c"] is model["d"][0] and torch.equal(model["c"].angles, torch.arange(4.0))
+    index.write_text(json.dumps({"weight_map": {**places, "head.weight": "1"}}))
+    with pytest.raises(ValueError, match=r"1 does not have tensors of .*: head\.weight"):
+        fastgemm.nn.load_quantized(model, tmp_path)

@@ -102,3 +102,31 @@ def test_streamed_weights_finish_their_results():
     result = fastgemm.linear(x, q, bias, activation="gelu", residual=residual, kernel="streamed_weights")
     exact = torch.nn.functional.gelu(x.double() @ values(q).mT + bias.double()) + residual.double()
     torch.testing.assert_close(result.double(), exact, rtol=1e-4, atol=1e-3)
+
+
+# The last one is divided among threads.
+@pytest.mark.parametrize(("m", "n", "k"), [(37, 2, 257), (37, 10, 257), (37, 70, 257), (151, 1002, 8)])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "swiglu"])
+def test_rows_with_an_activation_and_a_gradient_do_not_depend_on_each_other(activation, dtype, m, n, k):
+    x, w = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
+    grad = torch.randn(m, n // 2 if activation == "swiglu" else n).to(dtype)
+
+    def results(weight: Tensor, rows: slice) -> Tensor:
+        part = x[rows].clone().requires_grad_()
+        y = fastgemm.linear(part, weight, activation=activation, invariant=True)
+        y.backward(grad[rows])
+        return torch.cat((y.detach(), part.grad), 1)
+
+    for weight in (w, fastgemm.quantize_weight(w, "int4")):
+        whole = results(weight, slice(None))
+        for i in range(m):
+            assert torch.equal(results(weight, slice(i, i + 1))[0], whole[i])
+
+
+def test_rows_of_a_layer_with_an_activation():
+    layer = fastgemm.nn.Linear(96, 5, activation="silu", kernel="invariant").requires_grad_(False)
+    fastgemm.nn.quantize(layer)
+    x = torch.randn(37, 96)
+    for call in (layer, torch.fx.symbolic_trace(layer)):
+        assert torch.equal(torch.cat([call(row) for row in x.split(1)]), call(x))

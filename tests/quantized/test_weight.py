@@ -218,3 +218,17 @@ def test_constructor_refuses_what_does_not_fit():
     ]:
         with pytest.raises(error, match=message):
             QuantizedWeight(*arguments, **{**given, **options})
+
+
+def test_data_is_that_of_another_weight():
+    weight = nn.Parameter(random_weight(70, 200, KINDS[0]), requires_grad=False)
+    for q in (
+        random_weight(3, 80, KINDS[0], order=True),
+        random_weight(70, 200, KINDS[-1], dtype=torch.float16),
+        nn.Parameter(random_weight(8, 40, KINDS[4]).mT, requires_grad=False),
+    ):
+        weight.data = q
+        assert isinstance(weight, nn.Parameter) and same(weight, q) and same(saved(weight), q)
+    with pytest.raises(NotImplementedError, match="cannot be copied into a QuantizedWeight"):
+        weight.data = torch.randn(40, 8)
+    assert same(weight, q)

@@ -49,7 +49,8 @@ def load_quantized(
                     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
 
             Its parameters have the names of the tensors in the files.
-        folder: has ``config.json`` and ``model.safetensors``, or an index and its files.
+        folder: has ``config.json`` and ``model.safetensors``, or an index and its files. Each tensor is read
+            from the file that the index names.
         device: the device to which tensors are read.
 
     Returns:
@@ -91,15 +92,19 @@ def _open(folder: Path, device: torch.device, stack: ExitStack) -> tuple[list[st
         message = "fastgemm.nn.load_quantized needs safetensors; pip install safetensors"
         raise ModuleNotFoundError(message, name="safetensors") from error
     index = folder / INDEX
-    names = [SINGLE]
-    if index.exists():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    places = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.exists() else None
     files: dict[str, Any] = {}
-    for name in names:
-        if not (folder / name).exists():
-            raise FileNotFoundError(f"fastgemm.nn.load_quantized: there is no {folder / name}")
-        file = stack.enter_context(safe_open(folder / name, framework="pt", device="cpu"))
-        files.update(dict.fromkeys(file.keys(), file))
+    for path in [SINGLE] if places is None else sorted(set(places.values())):
+        if not (folder / path).exists():
+            raise FileNotFoundError(f"fastgemm.nn.load_quantized: there is no {folder / path}")
+        file = stack.enter_context(safe_open(folder / path, framework="pt", device="cpu"))
+        names = list(file.keys())
+        if places is not None:  # a file may have more, such as an older version of another file's tensor
+            there, names = set(names), [name for name, place in places.items() if place == path]
+            absent = [name for name in names if name not in there]
+            if absent:
+                raise ValueError(f"{path} does not have tensors of {INDEX}: {_listed(absent)}")
+        files.update(dict.fromkeys(names, file))
     # A copy, so that no weight depends on the file afterwards.
     return list(files), lambda name: files[name].get_tensor(name).to(device, copy=True)
 
@@ -110,13 +115,14 @@ class _Loader:
     def __init__(self, model: nn.Module, method: Method, names: list[str], read: Read) -> None:
         self.model, self.method, self.read = model, method, read
         self.targets: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
-        self.same = dict[int, list[str]]()
-        for name, parameter in self.targets.items():
-            self.same.setdefault(id(parameter), []).append(name)
         buffers = dict(model.named_buffers(remove_duplicate=False))
         persistent = model.state_dict().keys()
         self.targets |= {name: x for name, x in buffers.items() if name in persistent}
-        layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
+        self.same = dict[int, list[str]]()
+        for name, target in self.targets.items():
+            self.same.setdefault(id(target), []).append(name)
+        modules = model.named_modules(remove_duplicate=False)
+        layers = {name: layer for name, layer in modules if isinstance(layer, nn.Linear)}
         self.quantized = dict[str, dict[str, str]]()
         self.blocks = dict[str, dict[str, str]]()
         self.plain = list[str]()
@@ -199,7 +205,7 @@ class _Loader:
         if is_parameter:
             grad = target.requires_grad and not isinstance(x, QuantizedWeight)
             x = nn.Parameter(x, requires_grad=grad)
-        for each in self.same.get(id(target), [name]):
+        for each in self.same[id(target)]:
             owner, _, leaf = each.rpartition(".")
             module = self.model.get_submodule(owner)
             (module._parameters if is_parameter else module._buffers)[leaf] = x  # type: ignore[assignment]
@@ -232,7 +238,8 @@ def _listed(names: list[str], most: int = 20) -> str:
 
 def _make_buffers(model: nn.Module) -> None:
     """Makes what is still on the meta device again: buffers that files do not have."""
-    for name, module in list(model.named_modules()):
+    made = dict[int, nn.Module]()
+    for name, module in list(model.named_modules(remove_duplicate=False)):
         left = [key for key, x in module.named_buffers(recurse=False) if x.is_meta]
         if not left:
             continue
@@ -242,7 +249,8 @@ def _make_buffers(model: nn.Module) -> None:
                 f"buffers on the meta device that no file has: {_listed([f'{name}.{x}' for x in left])}"
             )
         device = next((x.device for x in model.parameters() if not x.is_meta), torch.device("cpu"))
-        with torch.device(device):
-            made = type(module)(config)
+        if id(module) not in made:  # a module with several names remains one
+            with torch.device(device):
+                made[id(module)] = type(module)(config).train(module.training)
         owner, _, leaf = name.rpartition(".")
-        setattr(model.get_submodule(owner), leaf, made.train(module.training))
+        setattr(model.get_submodule(owner), leaf, made[id(module)])

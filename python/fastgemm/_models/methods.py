@@ -137,7 +137,11 @@ def _compressed_tensors(config: Config) -> Method:
     _require({"sparsity_config format": sparsity.get("format")}, "sparsity_config format", (None, "dense"))
     if config.get("transform_config"):
         raise ValueError("transform_config of quantization_config is not taken")
-    groups = list(config.get("config_groups", {}).values())
+    groups = {
+        target: group
+        for group in config.get("config_groups", {}).values()
+        for target in group.get("targets", ())
+    }
 
     def make(name: str, of: Tensors, dtype: torch.dtype) -> QuantizedWeight:
         weights = _group_of(name, groups)["weights"]
@@ -148,16 +152,12 @@ def _compressed_tensors(config: Config) -> Method:
     return Method((*names, *ignored), make, ignored)
 
 
-def _group_of(name: str, groups: list[Any]) -> Any:
-    """The group that names a layer, or else the group of all linear layers."""
-    for group in groups:
-        for target in group.get("targets", ()):
-            pattern = target.removeprefix("re:")
-            if re.match(pattern, name) if pattern != target else name == target:
-                return group
-    for group in groups:
-        if "Linear" in group.get("targets", ()):
-            return group
+def _group_of(name: str, groups: dict[str, Any]) -> Any:
+    """The group of a layer, by targets in the library's order: names, patterns, and the class."""
+    patterns = (x for x in sorted(groups) if x.startswith("re:") and re.match(x.removeprefix("re:"), name))
+    for target in (name, *patterns, "Linear"):
+        if target in groups:
+            return groups[target]
     raise ValueError(f"no group of config_groups is for {name}")
 
 

@@ -110,9 +110,10 @@ def quantize(
     for one more weight. A weight that several layers share is rounded once, and they share the result. A weight
     that another module shares, such as an embedding, is not changed.
 
-    Layers are not changed either if their ``forward`` was replaced on the instance, or if they are of other
-    subclasses, parametrized, lazy, fully sharded, or of other dtypes than bfloat16, float16 and float32. The
-    logger ``fastgemm.nn`` names them and the reasons.
+    Layers are not changed either if their ``forward`` was replaced on the instance, if they compute their weight
+    from other parameters (weight_norm, pruning), or if they are of other subclasses, parametrized, lazy, fully
+    sharded, or of other dtypes than bfloat16, float16 and float32. The logger ``fastgemm.nn`` names them and the
+    reasons.
 
     ``model.state_dict()`` holds the quantized weights, and ``torch.load(weights_only=True)`` reads them. Load it
     into a model that was quantized in the same way, or into ``model.requires_grad_(False)`` with ``assign=True``.
@@ -256,6 +257,8 @@ def _why_left(layer: nn.Linear) -> str | None:
     if why is not None:
         return why
     weight = layer.weight
+    if layer._parameters.get("weight") is not weight:
+        return "computes its weight from other parameters (weight_norm, spectral_norm, pruning)"
     if isinstance(weight, QuantizedWeight):
         return "is quantized"
     if type(weight) not in (nn.Parameter, Tensor):

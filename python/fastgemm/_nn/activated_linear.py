@@ -12,6 +12,7 @@ from torch.overrides import has_torch_function_variadic
 
 from .._ops.dispatch import has_precision, out_of_sight, tracing_state
 from .._ops.linear import ACTIVATIONS, FLOATS
+from .._ops.linear import activate as apply_activation
 from .._ops.linear import linear as fused_linear
 from .._typing import Activation, Precision
 from ..table import check_product_choice
@@ -84,7 +85,10 @@ def activated(
     )
     if by_itself:
         out = linear(input, weight, bias, level=level, kernel=kernel, precision=precision)
-        return ACTIVATIONS[activation](out)
+        # A file for ONNX has torch's ops.
+        return apply_activation(
+            out, {"activation": activation, "impl": None if exports_to_onnx() else kernel}
+        )
     if precision is not None:
         check_product_choice(None, None, precision)
         if not (has_precision(input.dtype, precision) and has_precision(weight.dtype, precision)):

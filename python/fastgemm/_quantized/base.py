@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 INNER = ("_codes", "_scales", "_zeros", "_global", "_order")
 """The attributes that hold tensors."""
+ATTRIBUTES = (*INNER, "_packing", "_format", "_transposed", "_activations")
+"""All attributes."""
 
 
 class Packed(Tensor):

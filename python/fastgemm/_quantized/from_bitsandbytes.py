@@ -39,7 +39,7 @@ def state_of_file(tensors: Mapping[str, Tensor]) -> Any:
             code=tensors["nested_quant_map"],
             blocksize=sizes["nested_blocksize"],
         )
-        offset = torch.tensor(sizes["nested_offset"], device=tensors["absmax"].device)
+        offset = torch.tensor(sizes["nested_offset"], dtype=torch.float32, device=tensors["absmax"].device)
     return SimpleNamespace(
         absmax=tensors["absmax"],
         code=tensors["quant_map"],
@@ -81,7 +81,7 @@ def of_bitsandbytes(weight: Tensor, state: Any) -> Plain:
         f"fastgemm: blocks of {size} of the flattened weight cross the rows of ({n}, {k}): K must be a "
         f"multiple of {size}",
     )
-    table = torch.tensor(NORMAL_FLOAT, device=state.code.device)
+    table = torch.tensor(NORMAL_FLOAT, dtype=torch.float32, device=state.code.device)
     expect(
         torch.equal(state.code.to(torch.float32), table),
         "fastgemm: the weight has another table than NormalFloat's",

@@ -18,11 +18,12 @@ from .._nn.linear import linear as layer
 from .._ops.linear import linear
 from ..ops import matmul
 from . import layout, product
-from .base import Packed
+from .base import ATTRIBUTES, Packed
 from .checks import check_dtype
 
 aten = torch.ops.aten
 _set_requires_grad = Tensor.requires_grad.__set__  # type: ignore[attr-defined]
+_set_data = Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -33,8 +34,10 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return product.functional_linear(*args, **kwargs)
     if func in (torch.mm, Tensor.mm):
         return _mm(*args, **kwargs)
-    if func in (matmul, torch.matmul, Tensor.matmul, Tensor.__matmul__):
+    if func is matmul:
         return product.matmul(*args, **kwargs)
+    if func in (torch.matmul, Tensor.matmul, Tensor.__matmul__):
+        return _matmul(*args, **kwargs)
     if func is Tensor.__rmatmul__:
         return product.matmul(args[1], args[0])
     if func is layer:
@@ -43,14 +46,24 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return product.called("nn.conv1d", args[0], args[1].t(), *args[2:], **kwargs)
     if func is Tensor.requires_grad_ or func == _set_requires_grad:
         refuse_gradient(*args[1:], **kwargs)
+    if func == _set_data:
+        _check_packed(*args)
     with torch._C.DisableTorchFunctionSubclass():
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+    if func == _set_data:  # torch has taken over the shape and the dtype
+        to, q = args
+        to.__dict__.update({name: q.__dict__[name] for name in ATTRIBUTES})
+    return result
 
 
-def _mm(input: Tensor, mat2: Tensor) -> Tensor:
+def _matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    return product.matmul(input, other, out=out)
+
+
+def _mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     if input.dim() != 2 or mat2.dim() != 2:
         raise RuntimeError(f"fastgemm: mm takes matrices, got {tuple(input.shape)} and {tuple(mat2.shape)}")
-    return product.matmul(input, mat2)
+    return product.matmul(input, mat2, out=out)
 
 
 def refuse_gradient(requires_grad: bool = True) -> None:
@@ -76,7 +89,7 @@ def _empty_like(q: Packed, **options: Any) -> Packed:
     return q._like(layout.empty(packing, device), by, order, packing=packing, dtype=dtype)
 
 
-def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
+def _check_packed(to: Any, q: Any) -> None:
     if not isinstance(q, Packed):
         raise NotImplementedError(
             "fastgemm: a tensor cannot be copied into a QuantizedWeight; quantize it by fastgemm.quantize_weight"
@@ -86,6 +99,10 @@ def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
             "fastgemm: a QuantizedWeight cannot be copied into a tensor; copy q.dequantize(), or load the "
             "weight with load_state_dict(..., assign=True)"
         )
+
+
+def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
+    _check_packed(to, q)
     facts = [(x._format, x._packing._replace(units=False), x._transposed, x._activations) for x in (to, q)]
     inner = [[x is not None for x in x._inner()[3:]] for x in (to, q)]
     if facts[0] != facts[1] or inner[0] != inner[1]:

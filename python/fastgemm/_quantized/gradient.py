@@ -19,6 +19,7 @@ from .._ops.linear import (
     _finished_by_torch,
     _through_activation,
     _without_activation,
+    activate,
 )
 from .._ops.vmap import runs
 from . import layout
@@ -102,11 +103,10 @@ class QuantizedLinearFunction(torch.autograd.Function):
         if in_dims[5] is None:  # members are more rows
             out = differentiable(x, *weight, bias, residual, **options)
             return out.unflatten(0, members), 0
-        activation = options.get("activation")
         out = differentiable(x, *weight, **_without_activation(options)).unflatten(0, members)
         out = out + bias.movedim(in_dims[5], 0).unsqueeze(1)
-        if activation is not None:
-            out = ACTIVATIONS[activation](out)
+        if options.get("activation") is not None:
+            out = activate(out, options)
         return out if residual is None else out + residual.unflatten(0, members), 0
 
 
@@ -132,7 +132,7 @@ def differentiable(x: Tensor, *others: Any, **options: Any) -> Tensor:
     if told_by_result or activation not in ACTIVATIONS or not needs_function(x, bias):
         return QuantizedLinearFunction.apply(x, *weight, bias, residual, options)
     inner = QuantizedLinearFunction.apply(x, *weight, bias, None, _without_activation(options))
-    return _finished_by_torch(inner, activation, residual)
+    return _finished_by_torch(inner, residual, options)
 
 
 LAYER = Op(

@@ -12,6 +12,7 @@ from .. import _errors, _introspect
 from .._ops.dispatch import choice_of
 from .._ops.linear import _as_rows, _check_activation
 from .._typing import Activation
+from ..table import check_precision
 from . import activations, layout
 from .base import Packed
 from .gradient import LAYER
@@ -113,7 +114,9 @@ def called(
     try:
         if not isinstance(weight, Packed):
             raise ValueError("fastgemm: only the weight of a product may be quantized")
-        if precision not in (None, "ieee"):
+        if name in ("nn.linear", "nn.conv1d"):  # layers have no precision for other products than float32's
+            check_precision(precision, by=f"fastgemm.{name}")
+        elif precision not in (None, "ieee"):
             raise ValueError(
                 f"fastgemm: precision={precision!r} is not for quantized weights; only None and 'ieee'"
             )

@@ -190,7 +190,7 @@ def _extremes(x: Tensor, size: int, plan: _Plan) -> tuple[Tensor, Tensor]:
     modulus."""
     groups = grouped(x, size)
     if not groups:
-        empty = torch.zeros((x.shape[0], blocks(x.shape[1], size)), device=x.device)
+        empty = torch.zeros((x.shape[0], blocks(x.shape[1], size)), dtype=torch.float32, device=x.device)
         return empty, empty
     found = [torch.aminmax(group, dim=2) for group in groups]
     low, high = (torch.cat([pair[i] for pair in found], 1).float() for i in (0, 1))

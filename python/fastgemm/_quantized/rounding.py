@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,8 +71,10 @@ def _integers(w: Tensor, divisor: Tensor, zero: Tensor | None, packing: Packing)
 def _bounds(code: str) -> tuple[float, ...]:
     """For each code except the last, the largest number that is rounded to it. A number in the middle of two codes
     becomes the lower code in nf4, and the even code in e2m1."""
-    numbers = torch.tensor(CODES[code].numbers[: 16 if code == "nf4" else 8])
+    # Not by the defaults of dtype and device, which the table would keep.
+    options: Any = {"dtype": torch.float32, "device": "cpu"}
+    numbers = torch.tensor(CODES[code].numbers[: 16 if code == "nf4" else 8], **options)
     middles = (numbers[1:] + numbers[:-1]) / 2
     if code == "e2m1":
-        middles[1::2] = torch.nextafter(middles[1::2], torch.zeros(3))
+        middles[1::2] = torch.nextafter(middles[1::2], torch.zeros(3, **options))
     return tuple(middles.tolist())
