@@ -6,6 +6,7 @@ import torch
 from fastgemm._fp8.recipes import RECIPES
 from reference import every_device, needs_simulator, simulated_launches
 from scaled import BF16, E4M3, E5M2, E8M0, F16, F32, NAMES, dequantized
+from torch._dynamo.testing import CompileCounterWithBackend
 
 LARGEST = {E4M3: 448.0, E5M2: 57344.0}
 
@@ -232,6 +233,25 @@ def test_layouts_and_batches():
         assert torch.equal(scales[1, 2].float(), one[1].float())
         no_matrix = fastgemm.quantize_fp8(batch[:0], recipe)
         assert no_matrix[0].shape == (0, 3, 130, 140) and no_matrix[1].shape == (0, *scales.shape[1:])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("recipe", NAMES)
+def test_one_graph_for_all_batches(recipe, transposed):
+    def run(x):
+        return fastgemm.quantize_fp8(x, recipe, transposed=transposed)
+
+    count = CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+    compiled = torch.compile(run, fullgraph=True, dynamic=True, backend=count)
+    graphs = []
+    for shape in ((2, 5, 130), (3, 140, 9), (4, 5, 130), (5, 140, 9), (0, 5, 130)):
+        x = torch.randn(shape)
+        for got, wanted in zip(compiled(x), run(x), strict=True):
+            assert got.stride() == wanted.stride() and got.dtype == wanted.dtype
+            assert torch.equal(got.float(), wanted.float())
+        graphs.append(count.frame_count)
+    assert graphs[1] == graphs[3]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -202,6 +202,8 @@ def test_out():
     out = torch.empty(6, 4, dtype=BF16).T
     assert fastgemm.scaled_mm(*given, out=out) is out
     assert torch.equal(out, fastgemm.scaled_mm(*given))
+    compiled = torch.compile(fastgemm.scaled_mm, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*given, out=out.zero_()), fastgemm.scaled_mm(*given))
 
 
 @pytest.mark.parametrize("rows", [6, 70])

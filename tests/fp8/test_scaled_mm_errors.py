@@ -58,6 +58,16 @@ def test_errors(change, error, text):
     assert str(raised.value).startswith("fastgemm.scaled_mm")
 
 
+@pytest.mark.parametrize("activation, columns", [(None, 6), ("silu", 6), ("swiglu", 3)])
+def test_autocast_casts_no_residual(activation, columns):
+    given = random_codes(4, 20), random_codes(20, 6), torch.ones(1), torch.ones(1)
+    with torch.autocast("cpu", BF16), pytest.raises(ValueError, match=r"fastgemm\.scaled_mm: residual has"):
+        fastgemm.scaled_mm(*given, activation=activation, residual=torch.ones(4, columns))
+    how = {"out_dtype": E4M3, "out_scale": "row", "residual": torch.ones(4, columns, dtype=BF16)}
+    with torch.autocast("cpu", BF16), pytest.raises(ValueError, match=r"fastgemm\.scaled_mm: residual has"):
+        fastgemm.scaled_mm(*given, activation=activation, **how)
+
+
 @pytest.mark.parametrize("name", ["scale_a", "bias"])
 def test_forward_mode_is_refused(name):
     (a, scale_a), (b, scale_b) = operand(4, 140, "row"), operand(6, 140, "row")

@@ -47,6 +47,25 @@ def test_c_is_cast_to_the_type_of_the_result(device, dtype):
 
 
 @each_lower
+@pytest.mark.parametrize("how", [{}, {"out_dtype": torch.float8_e4m3fn, "out_scale": "row"}], ids=str)
+@pytest.mark.parametrize("activation, columns", [(None, 6), ("silu", 6), ("swiglu", 3)])
+def test_a_residual_is_cast_like_the_operands(device, dtype, activation, columns, how):
+    x, weight, residual = torch.randn(5, 7), torch.randn(6, 7), torch.randn(5, columns)
+
+    def run(residual, precision=None):
+        with torch.autocast(device, dtype):
+            return fastgemm.linear(
+                x, weight, activation=activation, residual=residual, precision=precision, **how
+            )
+
+    for got, wanted in zip(run(residual), run(residual.to(dtype)), strict=True):
+        assert torch.equal(got.float(), wanted.float())
+    for wrong, precision in ((residual.to(dtype), "ieee"), (residual.double(), None)):
+        with pytest.raises(ValueError, match=r"fastgemm\.linear: residual has"):
+            run(wrong, precision)
+
+
+@each_lower
 def test_operands_of_two_types_meet_in_the_lower_one(device, dtype):
     a, b = torch.randn(5, 7), torch.randn(7, 4).to(dtype)
     with torch.autocast(device, dtype):

@@ -190,6 +190,9 @@ def test_gathered_rows():
     for wrong in (-1, 9, 2**31) if a.is_cpu else ():  # a GPU would be lost
         with pytest.raises(IndexError, match=r"fastgemm\.grouped_mm: rows has an index outside of 0 to 8"):
             fastgemm.grouped_mm(a, b, int32(ends), rows=torch.where(rows == rows[0], wrong, rows))
+    for m, k in ((0, 4), (3, 0)) if a.is_cpu else ():
+        with pytest.raises(IndexError, match=rf"fastgemm\.grouped_mm: rows has an index .* 0 to {m - 1}"):
+            fastgemm.grouped_mm(torch.randn(m, k), torch.randn(2, k, 5), int32([0, 1]), rows=int32([3]))
 
 
 def test_rows_of_other_groups_do_not_matter():

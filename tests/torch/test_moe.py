@@ -100,9 +100,37 @@ def test_compiled_and_exported():
             return fastgemm.moe(x, given[1], given[2], ids, weights)
 
     x, _, _, ids, weights = given
-    dims = tuple({0: torch.export.Dim("tokens", min=2)} for _ in range(3))
+    dims = tuple({0: torch.export.Dim("tokens")} for _ in range(3))
     program = torch.export.export(Layer(), (x, ids, weights), dynamic_shapes=dims)
-    torch.testing.assert_close(program.module()(x[:5], ids[:5], weights[:5]), wanted[:5])
+    for n in (5, 1, 0):
+        torch.testing.assert_close(program.module()(x[:n], ids[:n], weights[:n]), wanted[:n])
+
+
+@pytest.mark.parametrize("tokens, k", ((0, 2), (3, 0)))
+def test_without_pairs(tokens, k):
+    """No tokens, or no experts of a token."""
+    given = layer(tokens, 4, k, 16, 8)
+    wanted = torch.zeros(tokens, 16)
+    compiled = torch.compile(lambda *x: fastgemm.moe(*x), fullgraph=True, backend="aot_eager")
+    for got in (
+        compiled(*given),
+        torch.func.vmap(fastgemm.moe, (0, *4 * (None,)))(given[0].unsqueeze(0), *given[1:])[0],
+        torch.func.jvp(lambda x: fastgemm.moe(x, *given[1:]), given[:1], given[:1])[1],
+    ):
+        assert torch.equal(got, wanted)
+    assert fastgemm.moe(*(x.to("meta") for x in given)).shape == wanted.shape
+    tensors = [given[i].requires_grad_() for i in (0, 1, 2, 4)]
+    grads = torch.autograd.grad(fastgemm.moe(*given).sum(), tensors, create_graph=True)
+    assert not any(grad.any() for grad in grads)
+
+
+def test_vmap_of_no_members_and_functionalize():
+    given = layer(6, 4, 2, 16, 8)
+    for i in range(5):
+        dims = [0 if i == j else None for j in range(5)]
+        members = [x.new_empty(0, *x.shape) if i == j else x for j, x in enumerate(given)]
+        assert torch.func.vmap(fastgemm.moe, tuple(dims))(*members).shape == (0, 6, 16)
+    torch.testing.assert_close(torch.func.functionalize(fastgemm.moe)(*given), fastgemm.moe(*given))
 
 
 def test_gradients_that_have_a_gradient():

@@ -158,10 +158,11 @@ def scaled_mm(
             options["activation"] = activation
         added = None if of_sums else residual
         result = _multiply(a, b, scale_a, scale_b, bias, added, (recipe_a, recipe_b), options)
+        uncast = {"precision": "promoted"}  # so that autocast leaves the residual as it is, as in the op
         if out_dtype in CODES:
-            result = as_codes(result, out_dtype, out_scale, activation, residual)
+            result = as_codes(result, out_dtype, out_scale, activation, residual, uncast)
         elif of_sums:
-            result = gated("scaled_mm", result, residual)
+            result = gated("scaled_mm", result, residual, uncast)
         return result if out is None else _written(result, out)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _diagnose(error, *tensors[:6])
@@ -257,7 +258,8 @@ def _written(result: Tensor, out: Tensor) -> Tensor:
             f"fastgemm: out has shape {tuple(out.shape)} on {out.device}, expected "
             f"{tuple(result.shape)} on {result.device}"
         )
-    _errors.refuse_inference_tensor(out)
+    if not is_compiling():
+        _errors.refuse_inference_tensor(out)
     return out.copy_(result)
 
 

@@ -7,6 +7,8 @@ from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
+from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
@@ -70,7 +72,7 @@ def quantize_fp8(
         transposed: also rounds ``x.mT``, by blocks of its own rows. A training step needs both: products of the
             forward pass sum over K, and gradients of weights over M. On a GPU a matrix is read once for both
             (twice if the recipe is ``"tensor"`` or ``"row"``); matrices of a batch are rounded one by one, and
-            with ``"tensor"`` by two calls.
+            with ``"tensor"`` or torch.compile by two calls.
 
     Returns:
         The codes, ``(..., M, K)`` and contiguous, and the scales: ``()`` for ``"tensor"``, else ``(..., M, 1)``,
@@ -126,7 +128,12 @@ def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tupl
     lead, (m, k) = x.shape[:-2], x.shape[-2:]
     options: dict[str, Any] = {"block_rows": blocks.lines, "block_cols": blocks.along_k}
     options |= {"dtype": dtype, "e8m0": e8m0}
-    if blocks.lines > 1 and x.dim() > 2 and m % blocks.lines:  # blocks end where a matrix does
+    if blocks.lines > 1 and x.dim() > 2 and is_compiling():  # a graph would unroll the loop below
+        padded = functional.pad(x, (0, 0, 0, -m % blocks.lines))
+        codes, scales = ops.quantize_fp8(padded.flatten(0, -2), **options)
+        codes = codes.reshape(padded.shape)[..., :m, :]
+        codes = codes.clone(memory_format=torch.contiguous_format)  # contiguous() keeps strides without codes
+    elif blocks.lines > 1 and x.dim() > 2 and m % blocks.lines:  # blocks end where a matrix does
         pairs = [ops.quantize_fp8(each, **options) for each in x.reshape(math.prod(lead), m, k)]
         if not pairs:
             grid = blocks.grid(m, k)
@@ -146,7 +153,8 @@ def quantized_with_transposed(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m
     lead, (m, k) = x.shape[:-2], x.shape[-2:]
     one_scale = blocks == RECIPES["tensor"]
     count = math.prod(lead)
-    if count != 1 and (one_scale or not x.numel()):  # one scale of all matrices
+    is_batch = x.dim() > 2 if is_compiling() else count != 1 and (one_scale or not x.numel())
+    if is_batch:  # one scale of all matrices, or a loop that a graph would unroll
         codes, scales = quantized(x, blocks, dtype, e8m0)
         return codes, scales, *quantized(x.mT, blocks, dtype, e8m0)
     options: dict[str, Any] = {"block_rows": blocks.lines, "block_cols": blocks.along_k}

@@ -35,7 +35,12 @@ def check_out_scale(function: str, out_dtype: torch.dtype | None, out_scale: Any
 
 
 def as_codes(
-    x: Tensor, dtype: torch.dtype, scale: Any, activation: str | None = None, residual: Tensor | None = None
+    x: Tensor,
+    dtype: torch.dtype,
+    scale: Any,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    of_product: dict[str, Any] | None = None,
 ) -> Any:
     """``activation(x) + residual`` as codes, by one pass.
 
@@ -45,6 +50,7 @@ def as_codes(
         scale: as :func:`check_out_scale` accepts it.
         activation: also ``"swiglu"``; the codes are then ``(..., N / 2)``.
         residual: of the shape of the codes and the dtype of ``x``.
+        of_product: the options of the product, for autocast.
 
     Returns:
         Codes; and scales, if ``scale`` is a recipe.
@@ -60,7 +66,7 @@ def as_codes(
         shape = *lead, x.shape[-1] // 2 if activation == SWIGLU else x.shape[-1]
         if residual.shape != shape:
             raise ValueError(f"fastgemm: residual has shape {tuple(residual.shape)}, expected {tuple(shape)}")
-        options["residual"] = as_result(residual, x).reshape(rows, shape[-1])
+        options["residual"] = as_result(residual, x, of_product or {}).reshape(rows, shape[-1])
     one = isinstance(scale, Tensor)
     codes, scales = ops.quantize_fp8(
         x.reshape(rows, x.shape[-1]),

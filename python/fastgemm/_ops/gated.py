@@ -5,6 +5,8 @@ It is computed after the product, by torch's functions, which also give its grad
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 from torch.nn import functional
 
@@ -24,28 +26,28 @@ def swiglu(x: Tensor) -> Tensor:
     return functional.silu(gate) * up
 
 
-def gated(function: str, inner: Tensor, residual: Tensor | None) -> Tensor:
-    """``swiglu(inner) + residual``, where ``inner`` is the product of a public function."""
+def gated(function: str, inner: Tensor, residual: Tensor | None, options: dict[str, Any]) -> Tensor:
+    """``swiglu(inner) + residual``, where ``inner`` is the product of a public function with these options."""
     try:
         result = swiglu(inner)
-        return result if residual is None else with_residual(result, residual)
+        return result if residual is None else with_residual(result, residual, options)
     except (TypeError, ValueError) as error:
         _errors.attribute(error, function)
         raise
 
 
-def with_residual(result: Tensor, residual: Tensor) -> Tensor:
+def with_residual(result: Tensor, residual: Tensor, options: dict[str, Any]) -> Tensor:
     """``result + residual``, with the op's checks of the residual."""
     if not isinstance(residual, Tensor):
         raise _errors.not_a_tensor(residual=residual)
-    residual = as_result(residual, result)
+    residual = as_result(residual, result, options)
     check_residual(residual, result)
     return result + residual
 
 
-def as_result(residual: Tensor, result: Tensor) -> Tensor:
-    """The residual in the type that autocast gives it, that of the result."""
-    cast = autocast.operands(result, result, residual, options={"out_dtype": result.dtype})[2]
+def as_result(residual: Tensor, result: Tensor, options: dict[str, Any]) -> Tensor:
+    """The residual in the type that autocast gives it for a product with these options."""
+    cast = autocast.operands(result, result, residual, options=options)[2]
     return residual if cast is None else cast
 
 

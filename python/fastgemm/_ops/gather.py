@@ -13,7 +13,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from .dispatch import PLAIN, ops, tracing_state
+from .dispatch import PLAIN, functionalizes, ops, tracing_state
 
 
 def runs_passes(*tensors: Tensor) -> bool:
@@ -39,7 +39,7 @@ def gathered(x: Tensor, rows: Tensor, places: Tensor | None = None) -> Tensor:
     """
     if places is None or (runs_passes(x) and not (torch.is_grad_enabled() and x.requires_grad)):
         return x.index_select(0, rows)
-    if is_compiling():  # which traces no function with a formula for forward mode
+    if is_compiling() or functionalizes():  # neither knows functions with a formula for forward mode
         return _by_pairs(x, rows, places)
     return _Gather.apply(x, rows, places)
 
@@ -51,7 +51,7 @@ def _by_pairs(x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         return x.index_select(0, rows)
     copies = x.unsqueeze(1).expand(-1, places.shape[1], -1).flatten(0, 1)
     pairs = torch.arange(rows.shape[0], device=rows.device)
-    return copies.index_select(0, torch.empty_like(pairs).scatter_(0, places.flatten(), pairs))
+    return copies.index_select(0, torch.empty_like(pairs).scatter(0, places.flatten(), pairs))
 
 
 def sums_of(y: Tensor, places: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def combined(y: Tensor, weights: Tensor, places: Tensor, order: Tensor) -> Tenso
         if torch.is_grad_enabled() and (y.requires_grad or weights.requires_grad):
             return _Combine.apply(y, weights, places, order)
         return ops._combine_rows(y, places.int(), weights)
-    picked = gathered(y, places.flatten(), order).view(*places.shape, -1)
+    picked = gathered(y, places.flatten(), order).unflatten(0, places.shape)
     return (picked * weights.to(_wide(y)).unsqueeze(-1)).sum(1).to(y.dtype)  # the product is wide, too
 
 
@@ -142,7 +142,7 @@ class _Combine(torch.autograd.Function):
         # The gradient has a gradient: by functions that have one.
         wide = grad.to(_wide(y)).unsqueeze(1)
         of_pairs = (wide * weights.to(_wide(y)).unsqueeze(-1)).to(y.dtype)
-        picked = gathered(y, places.flatten(), order).view(*places.shape, -1)
+        picked = gathered(y, places.flatten(), order).unflatten(0, places.shape)
         of_y = of_pairs.flatten(0, 1).index_select(0, order.flatten()) if needs_y else None
         of_weights = (picked * wide).sum(-1).to(weights.dtype) if needs_weights else None
         return of_y, of_weights, None, None

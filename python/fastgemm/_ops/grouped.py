@@ -20,7 +20,7 @@ from ..table import INVARIANT, invariant_choice, kernels
 from . import autocast
 from .dispatch import CHOICE, PLAIN, Op, needs_function, ops, options_of, overridden, public
 from .gated import SWIGLU, swiglu
-from .gather import gathered
+from .gather import gathered, runs_passes
 from .gemm import gemm
 from .linear import ACTIVATIONS, _check_activation
 from .vmap import batch_first, rank_of, runs
@@ -225,6 +225,8 @@ def _check_rows(a: Tensor, b: Tensor, rows: Tensor) -> None:
         )
     if rows.device != a.device:
         raise ValueError(f"fastgemm: rows is on {rows.device}, but a is on {a.device}")
+    if a.is_cpu and runs_passes(a, rows) and not a.numel() and ((rows < 0) | (rows >= a.shape[0])).any():
+        raise IndexError  # torch raises it only where there are numbers to copy
 
 
 class GroupedFunction(torch.autograd.Function):

@@ -16,7 +16,7 @@ from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
 from .._typing import GatedActivation, OutRecipe, Precision
-from ..table import invariant_choice
+from ..table import INVARIANT, invariant_choice
 from . import autocast
 from .codes import CODES, as_codes, check_out_scale
 from .dispatch import CHOICE, Op, compiled_override, ops, options_of, overridden, public
@@ -129,7 +129,8 @@ def linear(
     choice = level, kernel, precision, out_dtype
     if activation == SWIGLU:
         options: dict[str, Any] = dict(zip(CHOICE, choice, strict=True))
-        return gated("linear", linear(x, weight, bias, invariant=invariant, **options), residual)
+        inner = linear(x, weight, bias, invariant=invariant, **options)
+        return gated("linear", _for_torch(inner, {"invariant": invariant, "impl": kernel}), residual, options)
     compiled = compiled_override(weight)
     if compiled or has_torch_function_variadic(x, weight, bias, residual):
         given: dict[str, Any] = {
@@ -151,7 +152,7 @@ def linear(
             raise ValueError("fastgemm: x must have at least 1 dimension, got 0")
         if x.is_complex() and bias is not None and residual is not None and activation is None:
             options = dict(zip(CHOICE, (level, kernel, precision, out_dtype), strict=True))
-            return with_residual(linear(x, weight, bias, **options), residual)
+            return with_residual(linear(x, weight, bias, **options), residual, options)
         options = options_of(x, level, kernel, precision, None, out_dtype)
         if activation is not None:
             options["activation"] = activation
@@ -186,7 +187,7 @@ def _in_codes(
         )
     of_pass: tuple[Any, ...] = ()
     if activation == SWIGLU:
-        inner, of_pass = linear(*inputs, **options), (activation, residual)
+        inner, of_pass = linear(*inputs, **options), (activation, residual, options)
     else:
         inner = linear(*inputs, activation=activation, residual=residual, **options)
     try:
@@ -302,7 +303,7 @@ class LinearFunction(torch.autograd.Function):
         if bias is not None:
             out = out + batch_first(bias, of_bias, rank)
         if options.get("activation") is not None:
-            out = ACTIVATIONS[options["activation"]](out)
+            out = activate(out, options)
         if residual is not None:
             out = out + batch_first(residual, of_residual, rank)
         return out.expand(size, *out.shape[1:]), 0
@@ -325,12 +326,29 @@ def _inner(
     return linear(x, weight, bias, **_how(options)) if result is None else result
 
 
+def _for_torch(x: Tensor, options: dict[str, Any]) -> Tensor:
+    """The input of an elementwise function of torch.
+
+    On a CPU torch computes vectors, and the elements left over one by one, with other bits. For rows that do not
+    depend on each other, the elements do not lie side by side: then torch computes all of them one by one."""
+    invariant = options.get("invariant") or options.get("impl") in INVARIANT
+    on_a_cpu = not isinstance(x, Tensor) or x.is_cpu  # torch.fx's proxies are no tensors
+    return torch.stack((x, x), -1)[..., 0] if invariant and on_a_cpu else x
+
+
+def activate(inner: Tensor, options: dict[str, Any]) -> Tensor:
+    """The activation by torch's function."""
+    activation = options["activation"]
+    return ACTIVATIONS[activation](inner if activation == "relu" else _for_torch(inner, options))
+
+
 def _through_activation(grad: Tensor, inner: Tensor, options: dict[str, Any]) -> Tensor:
     """The gradient before the activation, by torch's own formulas."""
     aten = torch.ops.aten
     activation = options["activation"]
     if activation == "relu":
         return aten.threshold_backward(grad, inner, 0)
+    inner = _for_torch(inner, options)
     if activation == "silu":
         if not torch.is_grad_enabled():
             return aten.silu_backward(grad, inner)
@@ -356,13 +374,13 @@ def differentiable(
     if activation not in ACTIVATIONS or x.is_complex():
         return LinearFunction.apply(x, weight, bias, residual, options)  # which says what is wrong
     inner = LinearFunction.apply(x, weight, bias, None, _without_activation(options))
-    return _finished_by_torch(inner, activation, residual)
+    return _finished_by_torch(inner, residual, options)
 
 
-def _finished_by_torch(inner: Tensor, activation: str, residual: Tensor | None) -> Tensor:
+def _finished_by_torch(inner: Tensor, residual: Tensor | None, options: dict[str, Any]) -> Tensor:
     if residual is not None:
         check_residual(residual, inner)
-    result = ACTIVATIONS[activation](inner)
+    result = activate(inner, options)
     return result if residual is None else result + residual
 
 

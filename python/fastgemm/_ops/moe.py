@@ -48,7 +48,7 @@ def routes_of(ids: Tensor, experts: int) -> Routes:
     offs = torch.searchsorted(
         ordered, torch.arange(experts, device=ids.device, dtype=ordered.dtype), right=True, out_int32=True
     )
-    places = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=ids.device))
+    places = torch.empty_like(order).scatter(0, order, torch.arange(order.shape[0], device=ids.device))
     return Routes(order // ids.shape[1], offs, order.unsqueeze(1), places.view(ids.shape))
 
 
