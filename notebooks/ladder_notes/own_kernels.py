@@ -149,7 +149,9 @@ def _objects_of_package() -> Path | str:
     """The folder of the simulator's compiled files, if this clone was built and no source is newer."""
     built = REPOSITORY / "build" / f"cmake-{sys.implementation.cache_tag}" / "csrc" / "simt"
     library = built / "libfastgemm_simt.so"
-    sources = (path for part in ("core", "cuda", "simt") for path in (REPOSITORY / "csrc" / part).rglob("*.*"))
+    sources = (
+        path for part in ("core", "cuda", "simt") for path in (REPOSITORY / "csrc" / part).rglob("*.*")
+    )
     newest = max(path.stat().st_mtime for path in sources)
     return built / "CMakeFiles" if library.is_file() and library.stat().st_mtime > newest else ""
 

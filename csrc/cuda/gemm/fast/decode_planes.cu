@@ -101,13 +101,15 @@ __device__ __forceinline__ void store_sums(const Arguments& g, const DecodeTiles
   repair_sums<S>(here, place, warp, wrong);
 }
 
-// What is done with a tile. All tiles are plain at first. If a column of any of them may need a scale, each is computed
-// twice more: once to find the scales and once with them.
+// What is done with a tile. All tiles are plain at first. If a column of any of them may need a scale, each
+// is computed twice more: once to find the scales and once with them.
 enum class Pass { plain, finds_scales, scaled };
 
-// Calls body(place, pass) for each pass over each tile of the block. The body is compiled once, whatever the passes.
+// Calls body(place, pass) for each pass over each tile of the block. The body is compiled once, whatever the
+// passes.
 template <class S, class Body>
-__device__ __forceinline__ void for_passes(const typename S::Shared& shared, const Arguments& g, Body&& body) {
+__device__ __forceinline__ void for_passes(const typename S::Shared& shared, const Arguments& g,
+                                           Body&& body) {
   Pass first = Pass::plain, last = Pass::plain;
   while (true) {
     FASTGEMM_NO_UNROLL

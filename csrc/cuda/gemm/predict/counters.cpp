@@ -84,7 +84,8 @@ void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
   const auto splits = [](const Operand& o, Copy copy) { return copy == Copy::none && o.alignment < 32; };
   c.unaligned = c.tiles / 2 * (splits(f.a, a) + splits(f.b, b));
 }
-// Rows that begin at 16 bytes, but in the middle of a sector, take a tenth of the time that rows at any address add.
+// Rows that begin at 16 bytes, but in the middle of a sector, take a tenth of the time that rows at any
+// address add.
 void add_split_sectors(Counts& c, const Facts& f) {
   for (const Operand* o : {&f.a, &f.b})
     if (o->aligned() && o->alignment < 32) c.unaligned += c.tiles / 20;
