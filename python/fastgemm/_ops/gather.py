@@ -58,7 +58,7 @@ def sums_of(y: Tensor, places: Tensor) -> Tensor:
     """The sum of the rows ``y[places[t]]`` for each t, ``(T, K)``: in float32 for narrower types, rounded once."""
     if runs_passes(y) and not (torch.is_grad_enabled() and y.requires_grad):
         return ops._combine_rows(y, places.int())
-    picked = y.index_select(0, places.flatten()).unflatten(0, places.shape)
+    picked = y.index_select(0, places.flatten()).view(*places.shape, y.shape[1])
     wide = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
     return picked.sum(1, dtype=wide).to(y.dtype)
 
@@ -118,7 +118,7 @@ def combined(y: Tensor, weights: Tensor, places: Tensor, order: Tensor) -> Tenso
         if torch.is_grad_enabled() and (y.requires_grad or weights.requires_grad):
             return _Combine.apply(y, weights, places, order)
         return ops._combine_rows(y, places.int(), weights)
-    picked = gathered(y, places.flatten(), order).unflatten(0, places.shape)
+    picked = gathered(y, places.flatten(), order).view(*places.shape, y.shape[1])
     return (picked * weights.to(_wide(y)).unsqueeze(-1)).sum(1).to(y.dtype)  # the product is wide, too
 
 
@@ -142,7 +142,7 @@ class _Combine(torch.autograd.Function):
         # The gradient has a gradient: by functions that have one.
         wide = grad.to(_wide(y)).unsqueeze(1)
         of_pairs = (wide * weights.to(_wide(y)).unsqueeze(-1)).to(y.dtype)
-        picked = gathered(y, places.flatten(), order).unflatten(0, places.shape)
+        picked = gathered(y, places.flatten(), order).view(*places.shape, y.shape[1])
         of_y = of_pairs.flatten(0, 1).index_select(0, order.flatten()) if needs_y else None
         of_weights = (picked * wide).sum(-1).to(weights.dtype) if needs_weights else None
         return of_y, of_weights, None, None
