@@ -123,13 +123,21 @@ def quantize_fp8(
         raise
 
 
+def _is_known_to_divide(lines: int, m: int) -> bool:
+    """Whether it does, and no graph has to be told apart by it."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # takes long to import
+
+    return statically_known_true(m % lines == 0)
+
+
 def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tuple[Tensor, Tensor]:
     """Codes and scales of checked arguments."""
     lead, (m, k) = x.shape[:-2], x.shape[-2:]
     options: dict[str, Any] = {"block_rows": blocks.lines, "block_cols": blocks.along_k}
     options |= {"dtype": dtype, "e8m0": e8m0}
-    if blocks.lines > 1 and x.dim() > 2 and is_compiling():  # a graph would unroll the loop below
-        padded = functional.pad(x, (0, 0, 0, -m % blocks.lines))
+    if blocks.lines > 1 and x.dim() > 2 and is_compiling() and not _is_known_to_divide(blocks.lines, m):
+        # A graph would unroll the loop below. Without padding pad() keeps strides, which a graph does not expect.
+        padded = functional.pad(x.contiguous(), (0, 0, 0, -m % blocks.lines))
         codes, scales = ops.quantize_fp8(padded.flatten(0, -2), **options)
         codes = codes.reshape(padded.shape)[..., :m, :]
         codes = codes.clone(memory_format=torch.contiguous_format)  # contiguous() keeps strides without codes

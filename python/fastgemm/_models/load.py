@@ -49,8 +49,8 @@ def load_quantized(
                     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
 
             Its parameters have the names of the tensors in the files.
-        folder: has ``config.json`` and ``model.safetensors``, or an index and its files. Each tensor is read
-            from the file that the index names.
+        folder: has ``config.json`` and ``model.safetensors``, or an index and its files. If several files
+            have a tensor, the index says which one it is read from.
         device: the device to which tensors are read.
 
     Returns:
@@ -98,13 +98,14 @@ def _open(folder: Path, device: torch.device, stack: ExitStack) -> tuple[list[st
         if not (folder / path).exists():
             raise FileNotFoundError(f"fastgemm.nn.load_quantized: there is no {folder / path}")
         file = stack.enter_context(safe_open(folder / path, framework="pt", device="cpu"))
-        names = list(file.keys())
-        if places is not None:  # a file may have more, such as an older version of another file's tensor
-            there, names = set(names), [name for name, place in places.items() if place == path]
-            absent = [name for name in names if name not in there]
+        there = set(file.keys())
+        if places is not None:
+            absent = [name for name, place in places.items() if place == path and name not in there]
             if absent:
                 raise ValueError(f"{path} does not have tensors of {INDEX}: {_listed(absent)}")
-        files.update(dict.fromkeys(names, file))
+            # A file may have an older version of another file's tensor.
+            there = {name for name in there if places.get(name, path) == path}
+        files.update(dict.fromkeys(sorted(there), file))
     # A copy, so that no weight depends on the file afterwards.
     return list(files), lambda name: files[name].get_tensor(name).to(device, copy=True)
 

@@ -46,8 +46,8 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return product.called("nn.conv1d", args[0], args[1].t(), *args[2:], **kwargs)
     if func is Tensor.requires_grad_ or func == _set_requires_grad:
         refuse_gradient(*args[1:], **kwargs)
-    if func == _set_data:
-        _check_packed(*args)
+    if func == _set_data and not isinstance(args[1], Packed):
+        raise NotImplementedError(NOT_PACKED)
     with torch._C.DisableTorchFunctionSubclass():
         result = func(*args, **kwargs)
     if func == _set_data:  # torch has taken over the shape and the dtype
@@ -89,20 +89,19 @@ def _empty_like(q: Packed, **options: Any) -> Packed:
     return q._like(layout.empty(packing, device), by, order, packing=packing, dtype=dtype)
 
 
-def _check_packed(to: Any, q: Any) -> None:
+NOT_PACKED = (
+    "fastgemm: a tensor cannot be copied into a QuantizedWeight; quantize it by fastgemm.quantize_weight"
+)
+
+
+def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
     if not isinstance(q, Packed):
-        raise NotImplementedError(
-            "fastgemm: a tensor cannot be copied into a QuantizedWeight; quantize it by fastgemm.quantize_weight"
-        )
+        raise NotImplementedError(NOT_PACKED)
     if not isinstance(to, Packed):
         raise NotImplementedError(
             "fastgemm: a QuantizedWeight cannot be copied into a tensor; copy q.dequantize(), or load the "
             "weight with load_state_dict(..., assign=True)"
         )
-
-
-def _copy(to: Any, q: Any, non_blocking: bool = False) -> Any:
-    _check_packed(to, q)
     facts = [(x._format, x._packing._replace(units=False), x._transposed, x._activations) for x in (to, q)]
     inner = [[x is not None for x in x._inner()[3:]] for x in (to, q)]
     if facts[0] != facts[1] or inner[0] != inner[1]:
