@@ -109,7 +109,8 @@ def _run(failure: str, *command: str) -> None:
 
 
 def compile_kernels(file: str, source: str) -> OwnKernels:
-    """Compiles a file of CUDA kernels for the simulator, and the first time the simulator's own code with it.
+    """Compiles a file of CUDA kernels for the simulator. Where the package was not built in this clone, the
+    first time compiles the simulator's own code, too.
 
     Args:
         file: its name, such as ``level2_mine.cu``: what reports call it.

@@ -80,15 +80,14 @@ void add_boxes(Counts& c, const Facts& f, const Gpu& gpu, bool registers) {
   const bool swaps = swaps_boxes(f, registers);
   const Copy a = copy(f.a, registers && !swaps), b = copy(f.b, registers && swaps);
   add_copies(c, f, gpu, a, b);
-  // A row that begins in the middle of a sector of 32 bytes is loaded at half the rate.
-  const auto splits = [](const Operand& o, Copy copy) { return copy == Copy::none && o.alignment < 32; };
+  // A row that begins in the middle of a sector is loaded at half the rate.
+  const auto splits = [](const Operand& o, Copy copy) { return copy == Copy::none && o.splits_sectors(); };
   c.unaligned = c.tiles / 2 * (splits(f.a, a) + splits(f.b, b));
 }
-// Rows that begin at 16 bytes, but in the middle of a sector, take a tenth of the time that rows at any
-// address add.
+// Rows that begin in the middle of sectors take a tenth of the time that rows at any address add.
 void add_split_sectors(Counts& c, const Facts& f) {
   for (const Operand* o : {&f.a, &f.b})
-    if (o->aligned() && o->alignment < 32) c.unaligned += c.tiles / 20;
+    if (o->splits_sectors()) c.unaligned += c.tiles / 20;
 }
 // The copies that rows_operands() makes.
 void add_rows(Counts& c, const Facts& f, const Gpu& gpu, bool takes_any) {

@@ -35,7 +35,7 @@ namespace fastgemm::predict {
   X(slower)        /* the longer of `busiest` and `read` + `written` */                               \
   X(passes)        /* bytes that passes read and write: partial sums, copies of operands, likewise */ \
   X(edges)         /* cycles: each transposition that has tiles at an edge */                         \
-  X(unaligned)     /* bytes of tiles from rows that begin at any address, as tiles */                 \
+  X(unaligned)     /* bytes of tiles from rows at any address, or inside sectors, as tiles */         \
   X(across)        /* bytes of tiles from rows that do not run along k, as tiles */                   \
   X(odd_result)    /* bytes of a result whose rows begin at any address, as written */                \
   X(least)         /* `read` + `written`, not added: its cost is the least that a product takes */

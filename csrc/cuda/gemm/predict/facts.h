@@ -19,6 +19,8 @@ struct Operand {
   int alignment;             // all rows begin at multiples of this number of bytes, a power of two up to 32
 
   bool aligned() const { return alignment >= 16; }
+  // Whether rows are aligned, but begin in the middle of sectors of 32 bytes.
+  bool splits_sectors() const { return aligned() && alignment < 32; }
   bool has_side_in_rows() const { return along_side && !along_k; }
   // The same condition as takes_loads_of() in parts/sides.cuh.
   bool takes_loads_of(int64_t count, bool in_k) const {
