@@ -82,6 +82,7 @@ void run(AddProblem p, const Loops& loops, const Choice& choice, Context& contex
   });
 }
 
+// given: the tensor for the result, a itself for add_; null if the result is a new tensor.
 Tensor add_into(const Arguments& args, const Tensor* given) {
   const View a(args.a), b(args.b);
   require_same_device("b", b, "a", a);
@@ -98,9 +99,10 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
   const View o(out);
   if (given) {
     require_same_device("out", o, "a", a);
-    require_out(o, shape.get(), a.dtype);
-    if (!same_view(o, a)) require_no_overlap(o, "a", a);
-    if (!same_view(o, b)) require_no_overlap(o, "b", b);
+    const char* const name = given->get() == args.a.get() ? "a" : "out";
+    require_out(o, shape.get(), a.dtype, name);
+    if (!same_view(o, a)) require_no_overlap(o, "a", a, name);
+    if (!same_view(o, b)) require_no_overlap(o, "b", b, name);
   }
   const Choice choice = args.choice();
   if (shape.empty) {

@@ -192,13 +192,15 @@ void require_complex(const View& a, const View& b, const std::optional<int32_t>&
 struct ComplexProduct::Parts {
   RealRows left;
   RightSide right;
-  std::optional<RealRows> addend;
+  std::optional<RealRows> addend, bias;
   Strided out;
   std::vector<Tensor> tensors;
 
-  Parts(const Strided& a, const Strided& b, const ProductCall& call, const TensorRef& c, const View& result)
+  Parts(const Strided& a, const Strided& b, const ProductCall& call, const TensorRef& c, const TensorRef& row,
+        const View& result)
       : left(a), right(b, is_conjugated(call.b.tensor), is_conjugated(call.a.tensor)), out(result) {
     if (c) addend.emplace(with_columns(c.view, result.size(1)));
+    if (row) bias.emplace(Strided(row.view));
     out.widen();
   }
   TensorRef real(const Strided& rows) {
@@ -213,7 +215,11 @@ ComplexProduct::ComplexProduct(const ProductCall& given) : call_(given), gemm_(c
     bad_value("beta is " + number_text(*call_.beta) + " but there is no c");
   if (call_.c && call_.beta != 0.0)
     c_ = is_conjugated(call_.c.tensor) ? viewed(resolved_c_.emplace(resolved(call_.c))) : call_.c;
-  row_ = row_for(call_, gemm_);
+  if (call_.bias)
+    bias_ =
+        is_conjugated(call_.bias.tensor) ? viewed(resolved_bias_.emplace(resolved(call_.bias))) : call_.bias;
+  // The rows for complex matrices add one matrix, not a bias and a residual; real products add both.
+  row_ = bias_ ? nullptr : row_for(call_, gemm_);
   const bool in_place = call_.out && Strided(call_.out.view).has_rows() && !is_conjugated(call_.out.tensor);
   if (!in_place) made_.emplace(empty_contiguous(gemm_.result_shape(), call_.a.view.dtype, call_.a.view));
   out_ = in_place ? call_.out : viewed(*made_);
@@ -235,10 +241,11 @@ ProductCall ComplexProduct::as_real() {
   Strided a(call_.a.view), b(call_.b.view);
   if (call_.trans_a) a.transpose();
   if (call_.trans_b) b.transpose();
-  parts_ = std::make_unique<Parts>(a, b, call_, c_, out_.view);
+  parts_ = std::make_unique<Parts>(a, b, call_, c_, bias_, out_.view);
   ProductCall real{.a = parts_->real(parts_->left.rows), .b = parts_->real(parts_->right.rows)};
   real.out = parts_->real(parts_->out);
   if (parts_->addend) real.c = parts_->real(parts_->addend->rows), real.beta = call_.beta;
+  if (parts_->bias) real.bias = parts_->real(parts_->bias->rows);
   real.alpha = call_.alpha;
   real.choice = call_.choice, real.tune = call_.tune;
   real.precision = call_.precision.value_or(Precision::ieee);  // torch's flags apply to float32 only

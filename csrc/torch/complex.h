@@ -43,8 +43,8 @@ class [[gnu::visibility("hidden")]] ComplexProduct {  // as Tensor is
 
   ProductCall call_;
   Gemm gemm_;
-  std::optional<Tensor> resolved_c_, made_;
-  TensorRef c_, out_;  // c_: empty if it is not read
+  std::optional<Tensor> resolved_c_, resolved_bias_, made_;
+  TensorRef c_, bias_, out_;  // c_: empty if it is not read
   const Kernel* row_;
   std::unique_ptr<Parts> parts_;
 };

@@ -30,7 +30,7 @@ struct Arguments {
 };
 
 // Checks that multiply() lacks, or whose messages must name input and weight.
-void check(const View& x, const View& w, Activation activation, bool two_terms) {
+void check(const View& x, const View& w, Activation activation, std::optional<int32_t> out_dtype) {
   if (w.dim != 2) bad_value("weight must have 2 dimensions (N, K), got shape " + shape_text(w.shape()));
   if (x.dim < 2) bad_value("input must have at least 2 dimensions, got shape " + shape_text(x.shape()));
   if (x.size(1) != w.size(1))
@@ -40,9 +40,9 @@ void check(const View& x, const View& w, Activation activation, bool two_terms) 
     bad_value("weight has dtype " + dtype_text(w.dtype) + ", but input has " + dtype_text(x.dtype) +
               "; they must be equal");
   if (is_complex(x.dtype)) {
-    if (activation != Activation::none || two_terms)
-      bad_value("complex input takes no activation, and only one of bias and residual; got " +
-                dtype_text(x.dtype));
+    if (activation != Activation::none)
+      bad_value("complex input takes no activation; got " + dtype_text(x.dtype));
+    require_complex(x, w, out_dtype);
   } else if (is_integer(arithmetic_type("input", x.dtype))) {
     bad_value("input must be of a floating-point type, got " + dtype_text(x.dtype) +
               "; integers are multiplied by fastgemm.matmul");
@@ -61,7 +61,7 @@ void linear(StableIValue* stack, uint64_t, uint64_t) {
   call.out_dtype = args.out_dtype;
   const LayerTerms terms{args.bias, args.residual, activation_of(args.activation)};
   require_same_device("weight", w, "input", x);
-  check(x, w, terms.activation, terms.are_two());
+  check(x, w, terms.activation, args.out_dtype);
   stack[0] = torch::stable::detail::from(multiply_layer(call, w.size(2), terms));
 }
 

@@ -156,16 +156,17 @@ bool may_overlap(const View& out, const View& in) {
   return !disjoint_columns(out, in) && !disjoint_columns(in, out);
 }
 
-void require_no_overlap(const View& out, const char* name, const View& in) {
+void require_no_overlap(const View& out, const char* name, const View& in, const char* out_name) {
   if (may_overlap(out, in))
-    bad_value(std::string("out overlaps ") + name + " in memory; pass a separate tensor");
+    bad_value(std::string(out_name) + " overlaps " + name + " in memory; pass a separate tensor");
 }
 
-void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype) {
+void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype, const char* name) {
   if (!std::ranges::equal(out.shape(), shape))
-    bad_value("out has shape " + shape_text(out.shape()) + ", expected " + shape_text(shape));
+    bad_value(std::string(name) + " has shape " + shape_text(out.shape()) + ", expected " +
+              shape_text(shape));
   if (out.dtype != dtype)
-    bad_value("out has dtype " + dtype_text(out.dtype) + ", expected " + dtype_text(dtype));
+    bad_value(std::string(name) + " has dtype " + dtype_text(out.dtype) + ", expected " + dtype_text(dtype));
   // Sorted by stride, each stride must be larger than the extent of all smaller dimensions together.
   std::array<int64_t, kMaxDims> order;
   int n = 0;
@@ -178,7 +179,8 @@ void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype)
   int64_t covered = 1;
   for (int i = 0; i < n; ++i) {
     const int64_t d = order[size_t(i)];
-    if (out.strides[d] < covered) bad_value("out has elements that share memory (an expanded tensor?)");
+    if (out.strides[d] < covered)
+      bad_value(std::string(name) + " has elements that share memory (an expanded tensor?)");
     covered = out.strides[d] * (out.sizes[d] - 1) + covered;
   }
 }

@@ -109,10 +109,10 @@ void require_dimensions(int64_t dim);
 
 // Checks shared by the ops. Each throws std::invalid_argument with the name of the argument.
 void require_same_device(const char* name, const View&, const char* first_name, const View& first);
-void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype);
+void require_out(const View& out, std::span<const int64_t> shape, int32_t dtype, const char* name = "out");
 bool may_overlap(const View& out, const View& in);  // false only if they certainly share no element
 bool same_view(const View&, const View&);
-void require_no_overlap(const View& out, const char* name, const View& in);
+void require_no_overlap(const View& out, const char* name, const View& in, const char* out_name = "out");
 
 Tensor empty_contiguous(std::span<const int64_t> shape, int32_t dtype, const View& like);
 

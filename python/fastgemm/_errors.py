@@ -15,7 +15,7 @@ import warnings
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
@@ -86,9 +86,13 @@ def refuse_tensor_scales(**scales: object) -> None:
 
 def has_tangent(*operands: object) -> bool:
     """Whether forward-mode AD asks for the tangent of a result."""
-    return forward_ad._current_level >= 0 and any(
-        isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in operands
-    )
+    return forward_ad._current_level >= 0 and any(isinstance(x, Tensor) and _is_dual(x) for x in operands)
+
+
+def _is_dual(x: Tensor) -> bool:
+    # The vmap by which gradcheck batches tangents has no rule for unpack_dual, so its tensors count as dual: what
+    # is done for a tangent is right without one, too.
+    return is_legacy_batchedtensor(x) or forward_ad.unpack_dual(x).tangent is not None
 
 
 def wants_gradient(*operands: object) -> bool:
@@ -151,9 +155,10 @@ def refuse_inference_tensor(out: Tensor) -> None:
         )
 
 
-def refuse_shape(out: Tensor, expected: torch.Size) -> None:
-    if out.shape != expected:
-        raise ValueError(f"fastgemm: out has shape {tuple(out.shape)}, expected {tuple(expected)}")
+def refuse_shape(a: Tensor, expected: torch.Size) -> None:
+    """``a``: what ``add_`` changes."""
+    if a.shape != expected:
+        raise ValueError(f"fastgemm: a has shape {tuple(a.shape)}, expected {tuple(expected)}")
 
 
 _OF_THE_PACKAGE = re.compile(r"fastgemm(\.\w+)*: ")

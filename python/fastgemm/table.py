@@ -76,6 +76,9 @@ class KernelInfo:
         code, the second operand is a packed weight. With groups, these divide the dimension that is named."""
         if code not in self.codes or groups not in self.groups:
             return False
+        # bool is multiplied as uint8, but not added; torch has no products of complex32.
+        if (self.op == "add" and dtype == torch.bool) or (self.name == "torch" and dtype == torch.complex32):
+            return self.op == "transpose"
         name = (
             WIDTH_NAMES.get(dtype.itemsize, "")
             if self.op == "transpose"
@@ -118,8 +121,15 @@ def kernels(
     return [
         row
         for row in _table()
-        if op in (None, row.op) and kind in (None, row.device) and (dtype is None or row.takes(dtype))
+        if op in (None, row.op) and kind in (None, row.device) and (dtype is None or _runs_with(row, dtype))
     ]
+
+
+def _runs_with(row: KernelInfo, dtype: torch.dtype) -> bool:
+    """Whether a call that names the kernel runs: int16 is widened for a row that takes only int64."""
+    return row.takes(dtype) or (
+        row.op == "gemm" and dtype == torch.int16 and row.takes_matrices and row.takes(torch.int64)
+    )
 
 
 def _device_type(device: str | torch.device | None) -> str | torch.device | None:

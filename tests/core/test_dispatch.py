@@ -61,6 +61,27 @@ def test_rows_describe_themselves():
         assert row.available == (row.unavailable is None)
 
 
+@pytest.mark.parametrize("op", ["gemm", "transpose", "add"])
+def test_a_dtype_has_the_rows_that_run_with_it(op):
+    call = {
+        "gemm": lambda x, **kernel: fastgemm.matmul(x, x.mT, **kernel),
+        "transpose": fastgemm.transpose,
+        "add": lambda x, **kernel: fastgemm.add(x, x, **kernel),
+    }[op]
+    for dtype in (*DTYPES, torch.bool, torch.complex32, torch.complex64):
+        x = torch.ones(4, 4).to(dtype)
+        of_dtype = {row.name for row in fastgemm.kernels(op, "cpu", dtype)}
+        for row in fastgemm.kernels(op, "cpu"):
+            if not row.available or row.role == "shortcut":
+                continue
+            try:
+                call(x, kernel=row.name)
+            except (RuntimeError, TypeError):
+                assert row.name not in of_dtype, dtype
+            else:
+                assert row.name in of_dtype, dtype
+
+
 def test_filters():
     assert {row.op for row in fastgemm.kernels("add")} == {"add"}
     assert {row.device for row in fastgemm.kernels(device="cpu")} == {"cpu"}
@@ -73,6 +94,7 @@ def test_filters():
     )
     assert fastgemm.kernels("gemm", dtype=torch.uint16) == []
     assert fastgemm.kernels("gemm", dtype=torch.bool) == fastgemm.kernels("gemm", dtype=torch.uint8)
+    assert fastgemm.kernels("add", dtype=torch.bool) == []
     with pytest.raises(ValueError, match=r"fastgemm\.kernels: op must be .*, got 'conv'"):
         fastgemm.kernels("conv")
     with pytest.raises(ValueError, match="device must be"):

@@ -18,6 +18,7 @@ from reference import (
     threads,
     wrapped,
 )
+from stopwatch import shortest
 from torch import Tensor
 
 ROWS = rows("add")
@@ -100,6 +101,37 @@ def test_strides_and_offsets(kernel, dtype):
     assert (around.isnan() | (around == 0x5A)).all()
     check(base_a, base_b.t(), out=poisoned(70, 60, dtype=dtype).t(), kernel=kernel)
     check(base_a, base_b.t(), out=poisoned(120, 210, dtype=dtype)[::2, ::3], kernel=kernel)
+
+
+@pytest.mark.parametrize("kernel", ["vectorized", "streaming"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
+def test_transposed_operands_have_the_bits_of_contiguous_ones(kernel, dtype):
+    """They are added in tiles: of 32 or 64 numbers, of which some are not whole."""
+    x, y = random_tensor(131, 163, dtype=dtype), random_tensor(131, 163, dtype=dtype)
+    row, column = random_tensor(131, dtype=dtype), random_tensor(163, 1, dtype=dtype)
+    plain = random_tensor(163, 131, dtype=dtype)
+    for a, b in (
+        (x.mT, y.mT),
+        (x.mT, plain),
+        (plain, y.mT),
+        (x.mT, row),
+        (column, y.mT),
+        (x[1:4].mT, y[:3].mT),
+    ):
+        for alpha in (1, 3):
+            found = fastgemm.add(a, b, alpha=alpha, kernel=kernel)
+            assert torch.equal(
+                found, fastgemm.add(a.contiguous(), b.contiguous(), alpha=alpha, kernel=kernel)
+            )
+    found = plain.clone()
+    assert torch.equal(fastgemm.add_(found, x.mT, kernel=kernel), fastgemm.add(plain, x.mT, kernel=kernel))
+
+
+def test_transposed_operands_are_read_in_tiles():
+    """Row by row, 30 times as many cache lines are read: it took 9 times as long."""
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    ordinary = shortest(lambda: fastgemm.add(fastgemm.transpose(a), fastgemm.transpose(b)))
+    assert shortest(lambda: fastgemm.add(a.mT, b.mT)) < 3 * ordinary
 
 
 @every_row

@@ -339,7 +339,10 @@ def test_sums(device, dtype):
 def test_the_kernel_table_knows_them():
     for dtype, part in COMPLEX_PARTS.items():
         for op in ("gemm", "add"):
-            assert fastgemm.kernels(op, dtype=dtype) == fastgemm.kernels(op, dtype=part) != []
+            rows = fastgemm.kernels(op, dtype=part)
+            if op == "gemm" and dtype == torch.complex32:
+                rows = [row for row in rows if row.name != "torch"]  # which has no such products
+            assert fastgemm.kernels(op, dtype=dtype) == rows != []
 
 
 REFUSED = {  # wrong uses as in test_wrong_uses.py: complex numbers have separate checks

@@ -3,7 +3,10 @@
 import fastgemm
 import pytest
 import torch
-from test_complex import OWN, VIEWS, assert_right, operands, random_complex
+from reference import every_device, row_id
+from test_complex import COMPLEX_PARTS, OWN, VIEWS, assert_right, operands, random_complex, wide
+
+VIEWS_OF_TERMS = {"plain": lambda t: t, "conjugated": torch.conj}
 
 
 @pytest.mark.parametrize("views", [("plain", "plain"), ("conjugated", "conjugate transpose")])
@@ -76,3 +79,31 @@ def test_a_layer_with_bias_and_residual():
     ):
         with pytest.raises(ValueError, match=f"^fastgemm.linear: .*{text}"):
             fastgemm.linear(x, w, bias, **wrong)
+
+
+@pytest.mark.parametrize("of_terms", VIEWS_OF_TERMS)
+@pytest.mark.parametrize("dtype", COMPLEX_PARTS, ids=row_id)
+@every_device
+def test_a_layer_with_bias_and_residual_rounds_once(device, dtype, of_terms):
+    """Near the product, 2048 + 2048 i, complex32 has even numbers only: with 1 alone it is rounded down."""
+    view = VIEWS_OF_TERMS[of_terms]
+    x, w = (
+        torch.full((3, 2), 32 + 32j, device=device).to(dtype),
+        torch.full((5, 2), 32, device=device).to(dtype),
+    )
+    bias, residual = (view(torch.full(shape, 1 + 1j, device=device).to(dtype)) for shape in ((5,), (3, 5)))
+    expected = 2048 + 2048j + 2 * bias[0].item()
+    for choice in {}, {"level": 1}, {"level": OWN}:
+        for found in (
+            fastgemm.linear(x, w, bias, residual=residual, **choice),
+            fastgemm.linear(x[None], w, bias, residual=residual[None], **choice)[0],
+            torch.ops.fastgemm.linear(x, w, bias, residual, **choice),
+        ):
+            assert wide(found).eq(expected).all()
+
+
+def test_gradients_of_a_layer_with_bias_and_residual():
+    given = [random_complex(*shape, dtype=torch.complex128) for shape in ((4, 5), (3, 5), (3,), (4, 3))]
+    inputs = [x.requires_grad_() for x in given]
+    layer = torch.ops.fastgemm.linear.default
+    assert torch.autograd.gradcheck(layer, inputs, check_forward_ad=True, fast_mode=True)

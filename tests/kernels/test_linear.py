@@ -7,6 +7,7 @@ from fastgemm._introspect import take_last_gemm_kernel
 from layers import ACTIVATIONS, check, check_cancelled, layer
 from pairwise import pairs
 from reference import DEVICES, FLOATS, levels, row_id, rows
+from stopwatch import shortest
 from torch.nn import functional
 
 every_device = pytest.mark.parametrize("device", DEVICES)
@@ -218,6 +219,35 @@ def test_the_activations_of_a_cpu_are_accurate():
         expected = function(values.double())
         error = (found.double() - expected).abs()
         assert (error <= 6 * 2**-24 * expected.abs() + 2.4e-7 * (expected.abs() < 1)).all(), activation
+
+
+@pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name])
+@pytest.mark.parametrize("dtype", FLOATS, ids=row_id)
+def test_columns_that_fill_no_vector_have_the_same_bits(dtype, activation):
+    """Parts of vectors, shares of vectors with other rows, and columns with a stride, by the kernel and by the
+    pass after torch's product."""
+    x, w, b, r = layer(19, 40, 24, dtype, "cpu", residual=True)
+    for kernel in ("simd", "pipelined", "torch"):
+        whole = fastgemm.linear(x, w, b, activation=activation, residual=r, kernel="simd")
+        for n in (1, 3, 7, 15, 31, 37):
+            spread = torch.stack((b, b), 1)[:n, 0]
+            options = {"activation": activation, "kernel": kernel}
+            for bias, residual in ((b[:n], r[:, :n]), (spread, r[:, :n].mT.contiguous().mT)):
+                found = fastgemm.linear(x, w[:n], bias, residual=residual, **options)
+                if kernel != "torch":
+                    assert torch.equal(found, whole[:, :n]), (kernel, n)
+                else:  # whose product has other bits
+                    check(x, w[:n], bias, residual, activation, rounds_twice=True, kernel=kernel)
+
+
+def test_columns_that_fill_no_vector_are_fast():
+    """A vector for each number of the last columns took 10 times as long as a whole vector of columns."""
+    x, w, b = torch.randn(10_000, 4), torch.randn(16, 4), torch.randn(16)
+    whole, part = (
+        shortest(lambda n=n: fastgemm.linear(x, w[:n], b[:n], activation="gelu", kernel="pipelined"))
+        for n in (16, 15)
+    )
+    assert part < 5 * whole
 
 
 # --- torch's features

@@ -97,6 +97,19 @@ def test_transpose_and_add():
 
 
 @every_device
+def test_batches_of_tangents():
+    """gradcheck batches tangents by a vmap of its own."""
+    a, b = draw(3, 4), draw(3, 4)
+    for call, inputs in (
+        (fastgemm.transpose, (a,)),
+        (fastgemm.add, (a, b)),
+        (lambda a, b: fastgemm.add_(a.clone(), b), (a, b)),
+        (lambda a, b: fastgemm.linear(a, b, activation="silu"), (a, b)),
+    ):
+        assert gradcheck(call, inputs, check_forward_ad=True, check_batched_forward_grad=True)
+
+
+@every_device
 def test_add_in_place():
     both_checks(lambda a, b: fastgemm.add_(a.clone(), b, alpha=2), draw(3, 4), draw(4))
     leaf = draw(3)

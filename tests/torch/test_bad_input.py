@@ -185,11 +185,11 @@ OF_ONE: dict[str, Cases] = {
     },
     "add_": {
         ValueError: [
-            ("out has shape (4,), expected (3, 4)", lambda f, a, b, e: f(b, a)),
-            ("out has shape (4,), expected (3, 4)", lambda f, a, b, e: f(b, a.requires_grad_())),
-            ("out has shape (1,), expected (4,)", lambda f, a, b, e: f(e(1), b)),
-            (SHARED, lambda f, a, b, e: f(e(1, 4).expand(3, 4), b)),
-            (OVERLAP.format("b"), lambda f, a, b, e: f((x := e(4))[1:], x[:3])),
+            ("a has shape (4,), expected (3, 4)", lambda f, a, b, e: f(b, a)),
+            ("a has shape (4,), expected (3, 4)", lambda f, a, b, e: f(b, a.requires_grad_())),
+            ("a has shape (1,), expected (4,)", lambda f, a, b, e: f(e(1), b)),
+            (SHARED.replace("out", "a"), lambda f, a, b, e: f(e(1, 4).expand(3, 4), b)),
+            (OVERLAP.format("b").replace("out", "a"), lambda f, a, b, e: f((x := e(4))[1:], x[:3])),
         ],
         RuntimeError: [("a leaf Variable that requires grad", lambda f, a, b, e: f(a.requires_grad_(), b))],
     },

@@ -96,6 +96,15 @@ def test_out_must_not_overlap_an_operand_by_a_row_or_an_element(at):
     check_gemm(shared, other, out=memory[16:32].view(4, 4))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_row_times_a_column_is_torchs_dot_product(dtype):
+    """The column as a matrix with rows of one number would have other bits, and take 10 to 50 times as long."""
+    x, w = torch.randn(1, 5000, dtype=dtype), torch.randn(1, 5000, dtype=dtype)
+    expected = x @ w.mT
+    assert torch.equal(fastgemm.matmul(x, w.mT, kernel="torch"), expected)
+    assert torch.equal(fastgemm.matmul(x[0], w[0], kernel="torch"), expected[0, 0])
+
+
 @every_device
 @pytest.mark.parametrize("kernel", ["torch", "cublaslt_1", None])
 @pytest.mark.parametrize("shape", [(1, 48, 96), (40, 9, 1), (3, 1, 48, 96), (3, 6, 7, 8)])

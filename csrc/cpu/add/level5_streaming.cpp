@@ -3,7 +3,7 @@
 // Sums are formed in a 512-byte buffer in L1 and written in whole cache lines. Every element size and
 // alignment can therefore use the same code. Small or in-place sums use level 4's stores (table.cpp).
 #include "cpu/add/levels.h"
-#include "cpu/add/row.h"
+#include "cpu/add/tiles.h"
 #include "cpu/transpose/stream_row.h"
 
 namespace fastgemm::FASTGEMM_ISA {
@@ -30,11 +30,15 @@ FASTGEMM_INLINE void stream_sum(const T* a, int64_t a_stride, const T* b, int64_
 
 void add_streaming(const AddProblem& p) {
   with_element(p.type, [&]<class T>() {
+    const auto alpha = scalar_of<Accumulator<T>>(p.alpha);
+    const auto add = [&](const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t n) {
+      stream_sum(a, a_stride, b, b_stride, out, n, alpha);
+    };
+    if (add_tiles<T>(p, add)) return;
     for (int64_t i = 0; i < p.rows; ++i) {
-      stream_sum(static_cast<const T*>(p.a.data) + i * p.a.row_stride, p.a.col_stride,
-                 static_cast<const T*>(p.b.data) + i * p.b.row_stride, p.b.col_stride,
-                 static_cast<T*>(p.out.data) + i * p.out.row_stride, p.cols,
-                 scalar_of<Accumulator<T>>(p.alpha));
+      add(static_cast<const T*>(p.a.data) + i * p.a.row_stride, p.a.col_stride,
+          static_cast<const T*>(p.b.data) + i * p.b.row_stride, p.b.col_stride,
+          static_cast<T*>(p.out.data) + i * p.out.row_stride, p.cols);
     }
   });
   stream_fence();

@@ -64,6 +64,7 @@ FASTGEMM_INLINE Vector<float> activate_vector(Activation activation, Vector<floa
   }
 }
 FASTGEMM_INLINE Vector<double> activate_vector(Activation activation, Vector<double> x) {
+  if (activation == Activation::relu) return x < 0.0 ? Vector<double>{} : x;
   for (int i = 0; i < kLanes<double>; ++i) x[i] = activate(activation, x[i]);
   return x;
 }
@@ -72,6 +73,40 @@ FASTGEMM_INLINE Vector<double> activate_vector(Activation activation, Vector<dou
 template <class T>
 FASTGEMM_INLINE T activate_one(Activation activation, T x) {
   return activate_vector(activation, broadcast<Vector<T>>(x))[0];
+}
+
+// Whether the last `count` numbers of a row are worth a vector of their own, rather than a share of one with
+// the ends of other rows (activate_rest). A float64 vector is activated number by number, zeros included.
+template <class T>
+constexpr bool worth_a_vector(int64_t count) {
+  return sizeof(T) == 4 && 4 * count > kLanes<T>;
+}
+
+template <class T>
+[[gnu::noinline]] void activate_part(Activation activation, T* part) {
+  store(part, activate_vector(activation, load<Vector<T>>(part)));
+}
+
+// Activates columns that fill no vector, a vector at a time across the ends of rows: one by one, each would
+// take the time of a vector. `before(i, j)` is the number before the activation; after(i, j, x) takes it from
+// there.
+template <class T, class Before, class After>
+FASTGEMM_INLINE void activate_rest(Activation activation, int64_t rows, int64_t cols, Before&& before,
+                                   After&& after) {
+  constexpr int64_t N = kLanes<T>;
+  struct Place {
+    int64_t row = 0, col = 0;
+    FASTGEMM_INLINE void advance(int64_t cols) {
+      if (++col == cols) col = 0, ++row;
+    }
+  } from, to;
+  for (int64_t left = rows * cols; left > 0; left -= N) {
+    const int64_t count = min(N, left);
+    T part[N] = {};
+    for (int64_t l = 0; l < count; ++l, from.advance(cols)) part[l] = before(from.row, from.col);
+    activate_part(activation, part);
+    for (int64_t l = 0; l < count; ++l, to.advance(cols)) after(to.row, to.col, part[l]);
+  }
 }
 
 }  // namespace fastgemm::FASTGEMM_ISA

@@ -61,33 +61,45 @@ void store_finished(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc al
   const LineScales &by_row = o.row_scales, &by_column = o.column_scales;
   const bool column_vectors = by_column.stride == 1;
   const Acc of_all = by_column.data && by_column.stride == 0 ? Acc(by_column.data[0]) : Acc(1);
-  for (int i = 0; i < rows; ++i) {
-    const Acc of_row = by_row.data ? Acc(by_row.data[i * by_row.stride]) : Acc(1);
+  const auto scale_of_row = [&](int64_t i) {
+    return by_row.data ? Acc(by_row.data[i * by_row.stride]) : Acc(1);
+  };
+  const bool parts = worth_a_vector<Acc>(cols % N);
+  const int done = !vectors ? 0 : parts ? cols : cols / N * N;
+  for (int i = 0; i < rows && done > 0; ++i) {
+    const Acc of_row = scale_of_row(i);
     const Acc* t = tile + i * tile_ld;
     const Out *bias = o.bias ? o.bias + i * o.bias_rs : nullptr, *c = o.c + (beta == Acc{0} ? 0 : i * o.c_rs);
     Out* out = o.out + i * o.ld;
-    int j = 0;
-    for (; vectors && j + N <= cols; j += N) {
-      V v = load<V>(t + j) * alpha;
+    const auto finish = [&](auto vector, int j) {
+      V v = vector.load(t + j) * alpha;
       if (scaled) {
         v *= of_row;
         if constexpr (std::is_same_v<Acc, float>)
-          v *= column_vectors ? load<V>(by_column.data + j) : broadcast<V>(of_all);
+          v *= column_vectors ? vector.load(by_column.data + j) : broadcast<V>(of_all);
       }
-      if (bias) v += load_widened(bias + j);
+      if (bias) v += vector.load(bias + j);
       v = activate_vector(o.activation, v);
-      if (beta != Acc{0}) v += load_widened(c + j) * beta;
-      store_narrowed<Out, Acc>(out + j, v);
-    }
-    for (; j < cols; ++j) {
-      Acc x = t[j] * alpha;
-      if (scaled) x *= of_row, x *= by_column.data ? Acc(by_column.data[j * by_column.stride]) : Acc(1);
-      if (bias) x += widen(bias[j * o.bias_cs]);
-      x = activate_one(o.activation, x);
-      if (beta != Acc{0}) x += widen(c[j * o.c_cs]) * beta;
-      out[j] = round_to<Out>(x);
-    }
+      if (beta != Acc{0}) v += vector.load(c + j) * beta;
+      vector.store(out + j, v);
+    };
+    int j = 0;
+    for (; j + N <= cols; j += N) finish(WholeVector{}, j);
+    if (j < done) finish(PartOfVector{cols - j}, j);
   }
+  const auto before = [&](int64_t i, int64_t j) {
+    j += done;
+    Acc x = tile[i * tile_ld + j] * alpha;
+    if (scaled)
+      x *= scale_of_row(i), x *= by_column.data ? Acc(by_column.data[j * by_column.stride]) : Acc(1);
+    if (o.bias) x += widen(o.bias[i * o.bias_rs + j * o.bias_cs]);
+    return x;
+  };
+  activate_rest<Acc>(o.activation, rows, cols - done, before, [&](int64_t i, int64_t j, Acc x) {
+    j += done;
+    if (beta != Acc{0}) x += widen(o.c[i * o.c_rs + j * o.c_cs]) * beta;
+    o.out[i * o.ld + j] = round_to<Out>(x);
+  });
 }
 
 template <class Acc, class Out>

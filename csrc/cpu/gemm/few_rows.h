@@ -241,7 +241,10 @@ void finish_sums(const GemmProblem& p, Acc* sums, int64_t row, Range columns, Ac
   }
   int64_t j = columns.begin;
   for (; j + N <= columns.end; j += N) store(sums + j, activate_vector(e.activation, load<V>(sums + j)));
-  for (; j < columns.end; ++j) sums[j] = activate_one(e.activation, sums[j]);
+  Acc* const rest = sums + j;
+  activate_rest<Acc>(
+      e.activation, 1, columns.end - j, [&](int64_t, int64_t i) { return rest[i]; },
+      [&](int64_t, int64_t i, Acc x) { rest[i] = x; });
 }
 
 // A thread must have at least this many bytes of B to be worth a fork. Reading them takes several times as

@@ -64,19 +64,16 @@ FASTGEMM_INLINE uint32_t largest_of(const T* x, int64_t n) {
 template <class T>
 FASTGEMM_INLINE void activate_run(Activation activation, const T* x, const T* up, const T* residual,
                                   int64_t n, float* out) {
-  const auto part = [&](auto load, auto activated, int64_t j) {
-    auto v = activated(up ? Activation::silu : activation, load(x + j));
-    if (up) v = v * load(up + j);
-    return residual ? v + load(residual + j) : v;
+  const auto activated = [&](auto vector, int64_t j) {
+    Vector<float> v = activate_vector(up ? Activation::silu : activation, vector.load(x + j));
+    if (up) v = v * vector.load(up + j);
+    if (residual) v = v + vector.load(residual + j);
+    vector.store(out + j, v);
   };
   constexpr int N = kLanes<float>;
   int64_t j = 0;
-  for (; j + N <= n; j += N)
-    store(out + j, part([](const T* p) { return load_widened(p); },
-                        [](Activation a, Vector<float> v) { return activate_vector(a, v); }, j));
-  for (; j < n; ++j)
-    out[j] = part([](const T* p) { return widen(*p); },
-                  [](Activation a, float v) { return activate_one(a, v); }, j);
+  for (; j + N <= n; j += N) activated(WholeVector{}, j);
+  if (j < n) activated(PartOfVector{int(n - j)}, j);
 }
 
 template <Fp8 code, class T, bool as_it_is>

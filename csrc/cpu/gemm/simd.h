@@ -192,6 +192,56 @@ FASTGEMM_INLINE void store_narrowed(T* p, Vector<Acc> v) {
   }
 }
 
+// A vector of floating-point numbers in memory: a whole one, or its first `count` numbers. Behind these,
+// zeros are read and nothing is written.
+struct WholeVector {
+  template <class T>
+  FASTGEMM_INLINE Vector<Accumulator<T>> load(const T* p) const {
+    return load_widened(p);
+  }
+  template <class T>
+  FASTGEMM_INLINE void store(T* p, Vector<Accumulator<T>> v) const {
+    store_narrowed<T, Accumulator<T>>(p, v);
+  }
+};
+struct PartOfVector {
+  int count;
+
+  template <class T>
+  FASTGEMM_INLINE Vector<Accumulator<T>> load(const T* p) const {
+    T part[kLanes<Accumulator<T>>] = {};
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    if constexpr (sizeof(T) == 2)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(part), _mm256_maskz_loadu_epi16(mask(), p));
+    else if constexpr (sizeof(T) == 4)
+      _mm512_storeu_si512(part, _mm512_maskz_loadu_epi32(mask(), p));
+    else
+      _mm512_storeu_si512(part, _mm512_maskz_loadu_epi64(mask(), p));
+#else
+    for (int l = 0; l < count; ++l) keep_scalar(), part[l] = p[l];
+#endif
+    return load_widened(part);
+  }
+  template <class T>
+  FASTGEMM_INLINE void store(T* p, Vector<Accumulator<T>> v) const {
+    T part[kLanes<Accumulator<T>>];
+    store_narrowed<T, Accumulator<T>>(part, v);
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    if constexpr (sizeof(T) == 2)
+      _mm256_mask_storeu_epi16(p, mask(), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(part)));
+    else if constexpr (sizeof(T) == 4)
+      _mm512_mask_storeu_epi32(p, mask(), _mm512_loadu_si512(part));
+    else
+      _mm512_mask_storeu_epi64(p, mask(), _mm512_loadu_si512(part));
+#else
+    for (int l = 0; l < count; ++l) keep_scalar(), p[l] = part[l];
+#endif
+  }
+
+ private:
+  FASTGEMM_INLINE uint16_t mask() const { return static_cast<uint16_t>((1u << count) - 1); }
+};
+
 // Without AVX-512, 64-bit lanes are multiplied by 32-bit products, if there is an instruction for these.
 #if (defined(__AVX2__) && !defined(__AVX512DQ__)) || defined(__aarch64__)
 inline constexpr bool kMultipliesHalves = true;

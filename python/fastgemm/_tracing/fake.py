@@ -93,21 +93,21 @@ def _check_tensors(*tensors: Tensor | None) -> None:
         )
 
 
-def _check_out(out: Tensor, expected: Tensor) -> None:
+def _check_out(out: Tensor, expected: Tensor, name: str = "out") -> None:
     _require(
         out.dim() == expected.dim() and all(x == y for x, y in zip(out.shape, expected.shape, strict=True)),
-        lambda: f"out has shape {tuple(out.shape)}, expected {tuple(expected.shape)}",
+        lambda: f"{name} has shape {tuple(out.shape)}, expected {tuple(expected.shape)}",
     )
-    _require(out.dtype == expected.dtype, lambda: f"out has dtype {out.dtype}, expected {expected.dtype}")
-    _require(not shares_elements(out), lambda: "out has elements that share memory (an expanded tensor?)")
+    _require(out.dtype == expected.dtype, lambda: f"{name} has dtype {out.dtype}, expected {expected.dtype}")
+    _require(not shares_elements(out), lambda: f"{name} has elements that share memory (an expanded tensor?)")
 
 
-def _check_overlap(out: Tensor, may_be_out: str, **operands: Tensor | None) -> None:
+def _check_overlap(out: Tensor, may_be_out: str, out_name: str = "out", **operands: Tensor | None) -> None:
     """``may_be_out``: the operands with which out may be identical."""
     for name, x in operands.items():
         _require(
             x is None or (name in may_be_out and same_view(x, out)) or not may_overlap(out, x),
-            lambda name=name: f"out overlaps {name} in memory; pass a separate tensor",
+            lambda name=name: f"{out_name} overlaps {name} in memory; pass a separate tensor",
         )
 
 
@@ -271,15 +271,15 @@ def _transpose_out(a: Tensor, *, out: Tensor, **options: Any) -> None:
     _check_overlap(out, "", a=a)
 
 
-def _add_out(a: Tensor, b: Tensor, *, out: Tensor, **options: Any) -> None:
+def _add_out(a: Tensor, b: Tensor, *, out: Tensor, name: str = "out", **options: Any) -> None:
     _check_tensors(out)
     _check_devices(a, b, out)
-    _check_out(out, _add(a, b, **options))
-    _check_overlap(out, "ab", a=a, b=b)
+    _check_out(out, _add(a, b, **options), name)
+    _check_overlap(out, "ab", name, a=a, b=b)
 
 
 def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
-    _add_out(a, b, out=a, **options)
+    _add_out(a, b, out=a, name="a", **options)
 
 
 def _register(name: str, function: Callable[..., object]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from .. import _introspect, tuning
-from .._choice import cpu_predictions, predictions
+from .. import _introspect
+from .._choice import autotuned, cpu_predictions, predictions
 
 GIGA, MIB = 1e9, 1 << 20
 ON_A_CPU = "fastgemm bench --shape 1024 --tune"
@@ -118,12 +118,12 @@ def processor() -> dict[str, Any]:
 DETAILS = ("rows of operands unaligned", "rows of the result unaligned", "a row added", "an epilogue")
 
 
-def _problem_in_words(key: tuning.Key) -> str:
-    op, _, dtype, out, precision, a, b, accumulates, _, *sizes = key[: tuning.OF_AUTOTUNE]
+def _problem_in_words(key: cpu_predictions.Key) -> str:
+    op, _, dtype, out, precision, a, b, accumulates, _, *sizes = key[: autotuned.OF_AUTOTUNE]
     types = dtype if out == dtype else f"{dtype} to {out}"
     if op == "transpose":
         return f"transpose {types} {' x '.join(map(str, sizes[:3]))}"
-    bits = key[tuning.OF_AUTOTUNE] ^ 3 if len(key) > tuning.OF_AUTOTUNE else 0
+    bits = key[autotuned.OF_AUTOTUNE] ^ 3 if len(key) > autotuned.OF_AUTOTUNE else 0
     more = [name for bit, name in enumerate(DETAILS) if bits >> bit & 1]
     more += ["scaled or added to"] if accumulates and "a row added" not in more else []
     text = f"{types} {'NT'[a]}{'NT'[b]} {' x '.join(map(str, sizes))}"
@@ -134,12 +134,12 @@ def tuned() -> list[dict[str, Any]]:
     """The entries of autotune's file for the devices of this machine. An entry of a first call lists the predicted
     kernel first."""
     devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    names = {tuning.environment(device): device for device in reversed(devices)}
+    names = {autotuned.environment(device): device for device in reversed(devices)}
     rows: list[dict[str, Any]] = []
     for where, device in reversed(names.items()):
         of, _, _ = where.removeprefix("gpu ").partition("|")
-        for key, (kernel, seconds) in tuning.kept(device).items():
-            before = next(iter(seconds), None) if len(key) > tuning.OF_AUTOTUNE else None
+        for key, (kernel, seconds) in autotuned.kept(device).items():
+            before = next(iter(seconds), None) if len(key) > autotuned.OF_AUTOTUNE else None
             row = {
                 "device": of if key[1] == "cuda" else f"cpu, {key[8]} threads",
                 "problem": _problem_in_words(key),
