@@ -28,6 +28,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from cuda_tools import missing, run
 
@@ -71,13 +72,14 @@ PROMISES = {
     r"add_vectors_kernel<[^,]+, (2|4|8|16),": {LOAD, STORE},
 }
 
-# The types and layouts whose kernels .ci/run leaves out (kIsBuilt of csrc/cuda/device/dispatch.cuh, with_majors of
-# operand_tile.cuh), and their twins.
+# The types, layouts and tiles whose kernels .ci/run leaves out (kIsBuilt of csrc/cuda/device/dispatch.cuh,
+# with_majors of operand_tile.cuh, kIsBuiltFor of wgmma_specialized.cu), and their twins.
 TWINS = (
     (r"\bHalf\b", "BFloat16"),
     (r"\bMixedBytes<\w+, \w+>|\buint8\b", "int8"),
     (r"Fp8\)1", "Fp8)0"),
     (r"\(Major\)(0, \(Major\)1|1, \(Major\)0)", "(Major)0, (Major)0"),
+    (r"(Lower|Mirrored)Shape<(128|192)>", r"\1Shape<256>"),
 )
 
 # Kernels that spill on this architecture only, and their bytes of stack. sm_120 has no fp64 tensor cores
@@ -208,6 +210,10 @@ def read_kernels(folder: Path, kernel: str | None = None) -> list[Kernel]:
     return [k for k in kernels if not (k.empty or (k.arch != HOPPER and (k.source, k.name) in unused))]
 
 
+def grouped(kernels: list[Kernel], key: Callable[[Kernel], Any]) -> Iterator[tuple[Any, list[Kernel]]]:
+    return ((value, [*group]) for value, group in groupby(sorted(kernels, key=key), key=key))
+
+
 def architectures(kernels: list[Kernel]) -> list[str]:
     """sm_90a, sm_80, then the others that were built."""
     built = {k.arch for k in kernels}
@@ -315,13 +321,42 @@ def without_lines(table: str, names: set[str]) -> str:
 
 
 def of_built(table: str, stored: str, kernels: list[Kernel], lacking: set[str]) -> tuple[str, str]:
-    """The table and the resources without the architectures and the names that were not built."""
+    """The table and the resources without the architectures and the names that were not built. A file may have
+    been compiled for some of the architectures only (csrc/cuda/cuda.cmake)."""
     parts, built = from_json(stored), architectures(kernels)
     others = {f" registers, {arch} " for arch in parts if arch not in built}
     rows = [line.split("|") for line in without_lines(table, lacking).splitlines(keepends=True)]
     kept = [i for i, cell in enumerate(rows[0]) if cell not in others]
-    named = {a: {n: of[n] for n in of.keys() - lacking} for a, of in parts.items() if a in built}
+    sources = {name: {k.source for k in group} for name, group in grouped(kernels, lambda k: k.name)}
+    compiled_for = {source: {k.arch for k in group} for source, group in grouped(kernels, lambda k: k.source)}
+
+    def is_built(name: str, arch: str) -> bool:
+        return name not in lacking and (
+            name not in sources or any(arch in compiled_for[source] for source in sources[name])
+        )
+
+    named = {a: {n: of[n] for n in of if is_built(n, a)} for a, of in parts.items() if a in built}
     return "".join("|".join(row[i] for i in kept) for row in rows), as_json(named)
+
+
+def of_whole_files(table: str, kernels: list[Kernel]) -> str:
+    """The table without what depends on architectures for which a file was not compiled: their registers, and all
+    that is read from the first of the architectures."""
+    shown = architectures(kernels)
+    compiled_for = {
+        str(source): {k.arch for k in group} for source, group in grouped(kernels, lambda k: k.source)
+    }
+    lines = table.splitlines(keepends=True)
+    head = [cell.strip() for cell in lines[0].split("|")]
+    for i, line in enumerate(lines):
+        cells = line.split("|")
+        archs = compiled_for.get(cells[1].strip(), {*shown})
+        for j, title in enumerate(head):
+            arch = title.removeprefix("registers, ") if title.startswith("registers") else shown[0]
+            if j > 3 and arch not in archs:
+                cells[j] = "\n" if cells[j] == "\n" else " "
+        lines[i] = "|".join(cells)
+    return "".join(lines)
 
 
 def twins_left_out(objects: Path) -> bool:
@@ -344,7 +379,7 @@ def stale_files(
     if check:
         lacking = set() if twins else left_out(stored, kernels)
         old, stored = of_built(old, stored, kernels, lacking)
-        new_table = without_lines(new_table, lacking)
+        old, new_table = (of_whole_files(t, kernels) for t in (old, without_lines(new_table, lacking)))
     if only:
         new_table = with_rows_of(new_table, old)
         new_resources = with_resources_of(new_resources, stored)

@@ -15,6 +15,12 @@ include(csrc/cuda/transpose/sources.cmake)
 include(csrc/cuda/add/sources.cmake)
 set(FASTGEMM_CUDA_KERNELS ${FASTGEMM_CUDA_GEMM} ${FASTGEMM_CUDA_TRANSPOSE} ${FASTGEMM_CUDA_ADD})
 
+# Kernels without code of their own for Hopper: of mma.sync, and of the CUDA cores. Without FASTGEMM_CUDA_TWINS, the
+# former are compiled for the first of the architectures, the latter for the last one.
+set(FASTGEMM_CUDA_MMA_SYNC "/gemm/(fast/(grouped_mma|mma_sync)|ladder/level6_(mma|wmma)|packed/level6)")
+string(CONCAT FASTGEMM_CUDA_SIMT "/(add|transpose|gemm/(experts|fast/(narrow|outer|small\\.)|fp8/quantize|parts"
+                                 "|ladder/(level[1-4]|level5_cp)|packed/(dequantize|level[1-5])))")
+
 function(fastgemm_add_cuda_kernels OBJECTS)
   add_library(fastgemm_cuda_tables OBJECT ${FASTGEMM_CUDA_TABLES})
   target_compile_definitions(fastgemm_cuda_tables PRIVATE FASTGEMM_HAS_CUDA=$<BOOL:${FASTGEMM_CUDA}>
@@ -23,11 +29,9 @@ function(fastgemm_add_cuda_kernels OBJECTS)
   list(APPEND ${OBJECTS} $<TARGET_OBJECTS:fastgemm_cuda_tables> $<TARGET_OBJECTS:fastgemm_cuda_predictions>)
   if(FASTGEMM_CUDA)
     target_link_libraries(fastgemm_cuda_tables PRIVATE CUDA::cudart_static)
-    add_library(fastgemm_cuda OBJECT csrc/cuda/device/image.cu csrc/cuda/device/launch.cu csrc/cuda/device/tma.cu
-                                     ${FASTGEMM_CUDA_KERNELS})
+    set(sources csrc/cuda/device/image.cu csrc/cuda/device/launch.cu csrc/cuda/device/tma.cu ${FASTGEMM_CUDA_KERNELS})
+    add_library(fastgemm_cuda OBJECT ${sources})
     set_target_properties(fastgemm_cuda PROPERTIES CUDA_ARCHITECTURES OFF CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
-    fastgemm_architecture_flags("${FASTGEMM_CUDA_ARCHS}" gencode)
-    target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gencode}>)
     target_link_libraries(fastgemm_cuda PUBLIC CUDA::cudart_static)
     # By default ccache compares a file as preprocessed for one architecture. With CCACHE_DEPEND it compares
     # the file and its headers, which serves all architectures.
@@ -40,6 +44,16 @@ function(fastgemm_add_cuda_kernels OBJECTS)
     if(NOT FASTGEMM_CUDA_TWINS)
       target_compile_definitions(fastgemm_cuda PRIVATE FASTGEMM_NO_TWINS=1)
     endif()
+    foreach(source IN LISTS sources)
+      set(archs "${FASTGEMM_CUDA_ARCHS}")
+      if(NOT FASTGEMM_CUDA_TWINS AND source MATCHES "${FASTGEMM_CUDA_MMA_SYNC}")
+        list(GET archs 0 archs)
+      elseif(NOT FASTGEMM_CUDA_TWINS AND source MATCHES "${FASTGEMM_CUDA_SIMT}")
+        list(GET archs -1 archs)
+      endif()
+      fastgemm_architecture_flags("${archs}" gencode)
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gencode}")
+    endforeach()
     # A host call of a __device__ function compiles into exit(1) unless this is an error.
     target_compile_options(fastgemm_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=cross-execution-space-call>)
     # Unrolled code compresses to a tenth. The driver decompresses a file's kernels when the first of them is
