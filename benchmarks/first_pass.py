@@ -17,6 +17,7 @@ import time
 import fastgemm
 import torch
 from fastgemm import tuning
+from fastgemm._choice import autotuned
 from torch import nn
 
 TOKENS = (512, 1)
@@ -63,7 +64,7 @@ def main(device: str, layers: int = 8) -> dict[str, object]:
         tuned = [seconds() for _ in range(5)]
     usual = sorted(found["patch"])[2]  # type: ignore[call-overload]
     found |= {"patch, tune": tuned, "added to the first": tuned[0] - usual, "to the second": tuned[1] - usual}
-    found["signatures"] = len(tuning.kept(device))
+    found["signatures"] = len(autotuned.kept(device))
     return found
 
 

@@ -1,7 +1,6 @@
 """Reads stored measurements from disk at import, if there are any.
 
-The modules that read it, :mod:`fastgemm.tuning` and two of ``_choice``, take 10 ms to import, which is a third of
-the package's import. Most processes have no such file and never tune.
+The modules of ``_choice`` that read it are imported only then. Most processes have no such file and never tune.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ def _may_hold(path: Path) -> bool:
     """Whether to read the file: it exists, or looking for it failed. Reading it then shows the error."""
     try:
         os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError):
         pass
@@ -32,6 +31,6 @@ def load() -> None:
         predictions.load()
         cpu_predictions.load()
     if _may_hold(where / storage.AUTOTUNED):  # after the constants, because its times correct them
-        from .tuning import load_cache
+        from ._choice import autotuned
 
-        load_cache()
+        autotuned.load()

@@ -3,18 +3,18 @@
 A call chooses by data in memory: the static tables of the build, and the measurements of this module. It measures
 nothing unless tune=True asks for that (_drop_in/first_calls.py).
 
-The file holds one set of measurements per environment (processor, torch version, kernel table). It is written as a
-whole under a lock and renamed into place. If it cannot be read or written, it is ignored with one warning."""
+:mod:`._choice.autotuned` reads and writes the file."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,26 +22,17 @@ from torch._C._functorch import peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _errors, _introspect
-from ._choice import cpu_predictions, storage
-from ._choice.clocks import first_runs, gpu_clock, time_all, wall_clock
-from ._choice.storage import versions
+from ._choice import autotuned, cpu_predictions
+from ._choice.autotuned import environment
+from ._choice.autotuned import remember as _remember
+from ._choice.autotuned import save as _save
+from ._choice.clocks import check_seconds, first_runs, gpu_clock, time_all, wall_clock
+from ._choice.cpu_predictions import Key
 from ._ops.torch_flags import torch_fp32_precision
 from ._typing import Precision
-from .table import WIDTH_NAMES, KernelInfo, kernels, multiplies
+from .table import WIDTH_NAMES, kernels, multiplies
 
 __all__ = ["Timing", "Tuned", "autotune", "cache_file", "clear_cache", "limit_workspace"]
-FORMATS = (1, 2, 3)  # read; the last is written
-OF_AUTOTUNE = 13  # values in a key of autotune; a key of a first call has one more, and holds for fewer calls
-Key = tuple[Any, ...]
-Seconds = dict[str, float]  # by kernel
-
-
-class Known(NamedTuple):
-    kernel: str  # the fastest
-    seconds: Seconds  # on a CPU, where they correct predictions of products nearby
-
-
-Sets = dict[str, dict[Key, Known]]  # environment: tuning key
 
 
 def __dir__() -> list[str]:
@@ -50,108 +41,7 @@ def __dir__() -> list[str]:
 
 def cache_file() -> Path:
     """Where measurements are kept: FASTGEMM_CACHE_DIR, else the user's cache folder."""
-    return storage.folder() / storage.AUTOTUNED
-
-
-def environment(device: torch.device | str = "cpu") -> str:
-    """The conditions of a measurement, besides the problem and the thread count, which are part of its key."""
-    device = torch.device(device)
-    if device.type != "cuda":
-        return f"cpu {_introspect.build_info()['cpu_model']}|{versions()}"
-    with torch.cuda.device(device):
-        return f"gpu {_introspect.gpu()}|{versions()}"
-
-
-def _read(path: Path) -> Sets:
-    """The file's measurements by environment; {} when there is none. Raises OSError or ValueError."""
-    with storage.damage("fastgemm autotune file"):
-        return {
-            _name(where): {_key(key): _known(*entry) for key, *entry in entries}
-            for where, entries in storage.read_sets(path, FORMATS).items()
-        }
-
-
-def _key(values: list[Any]) -> Key:
-    """A tuning key from JSON. Raises TypeError or ValueError for anything else."""
-    key = tuple(values)
-    if None in key:
-        raise TypeError("a key holds no null")
-    # Checks the key, and stores nothing: no kernel has an empty name.
-    _introspect.remember(key[:OF_AUTOTUNE], "", "", *key[OF_AUTOTUNE:])
-    return key
-
-
-def _name(value: Any) -> str:
-    """A name from JSON, where a string may not be valid text. Raises TypeError or ValueError for anything
-    else."""
-    if not isinstance(value, str):
-        raise TypeError(f"expected a name, got {value!r}")
-    value.encode()  # a lone surrogate has no bytes to give to the op library
-    return value
-
-
-def _known(kernel: Any, seconds: Any = None) -> Known:
-    """A measurement from JSON. Raises AttributeError, TypeError or ValueError for other data."""
-    times = {_name(name): float(spent) for name, spent in (seconds or {}).items()}
-    if not all(0 < spent < math.inf for spent in times.values()):
-        raise ValueError(f"not measured times: {seconds!r}")
-    return Known(_name(kernel), times)
-
-
-def _remember(key: Key, kernel: str, where: str = "", seconds: Seconds | None = None) -> None:
-    device = where.partition("|")[0]
-    gpu = device.removeprefix("gpu ") if device.startswith("gpu ") else ""
-    _introspect.remember(tuple(key[:OF_AUTOTUNE]), kernel, gpu, *key[OF_AUTOTUNE:])
-    if seconds and len(key) == OF_AUTOTUNE:
-        cpu_predictions.learn(key, seconds)
-
-
-def load_cache() -> int:
-    """Loads the measurements of these versions from disk; returns how many problems are known.
-
-    It loads those of every GPU, so that an import need not find out which GPU is here: the GPU is part of the key.
-    """
-    path = cache_file()
-    try:
-        for where, known in _read(path).items():
-            device, _, of = where.partition("|")
-            if of == versions() and (device.startswith("gpu ") or where == environment()):
-                for key, entry in known.items():
-                    _remember(key, entry.kernel, where, entry.seconds)
-    except (OSError, ValueError) as error:
-        storage.warn(f"ignoring the autotune cache {path}: {error}")
-    return _introspect.remembered_count()
-
-
-def kept(device: torch.device | str = "cpu") -> dict[Key, Known]:
-    """The measurements of this device in the file; none if the file cannot be read."""
-    try:
-        return _read(cache_file()).get(environment(device), {})
-    except (OSError, ValueError):
-        return {}
-
-
-def kept_kernel(key: Key, device: torch.device | str = "cpu") -> str | None:
-    """The file's kernel for a problem on this device; None if there is none, or if the file cannot be read."""
-    known = kept(device).get(tuple(key))
-    return known.kernel if known else None
-
-
-def _save(new: dict[Key, str], where: str | None = None, seconds: Seconds | None = None) -> bool:
-    """Merges measurements into the file; else there was a warning."""
-    path, where = cache_file(), where or environment()
-
-    def merged(sets: Sets) -> dict[str, list[Any]]:
-        known = {key: Known(kernel, seconds or {}) for key, kernel in new.items()}
-        sets[where] = {**sets.get(where, {}), **known}
-        return {of: [[list(key), *filter(None, e)] for key, e in known.items()] for of, known in sets.items()}
-
-    try:
-        storage.change(path, FORMATS[-1], _read, merged)
-        return True
-    except OSError as error:
-        storage.warn(f"cannot write the autotune cache {path}: {error}")
-        return False
+    return autotuned.file()
 
 
 def clear_cache(*, disk: bool = False) -> None:
@@ -173,13 +63,18 @@ def limit_workspace(size: int | None) -> None:
         size: bytes that a call may use besides its operands and its result; ``None``: what is free.
 
     Raises:
-        ValueError: a negative size.
+        TypeError: a size that is no int.
+        ValueError: a negative size, or one of more than 63 bits.
     """
-    if size is not None and size < 0:
-        raise ValueError(
-            f"fastgemm.tuning.limit_workspace: size must be at least 0 bytes or None, got {size}"
+    if size is not None and (isinstance(size, bool) or not hasattr(size, "__index__")):
+        raise TypeError(
+            f"fastgemm.tuning.limit_workspace: size must be an int or None, got {type(size).__name__}"
         )
-    _introspect.set_workspace_limit(size)
+    if size is not None and not 0 <= size < 1 << 63:
+        raise ValueError(
+            f"fastgemm.tuning.limit_workspace: size must be at least 0 bytes or None, and below 2**63, got {size}"
+        )
+    _introspect.set_workspace_limit(None if size is None else operator.index(size))
 
 
 @dataclass(frozen=True)
@@ -271,12 +166,24 @@ def _check_problem(op: str, a: Tensor, b: Tensor | None) -> None:
             raise NotImplementedError(
                 f"fastgemm.autotune: {name} has no data (meta or fake): there is nothing to measure"
             )
+        if torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
+            raise NotImplementedError(
+                f"fastgemm.autotune: {name} is a {type(x).__name__}, which computes products by itself: pass the "
+                "tensors that it multiplies"
+            )
         if x.dim() not in (2, 3):
             raise ValueError(f"fastgemm.autotune: takes 2-D or 3-D operands, got shape {tuple(x.shape)}")
     if a.is_cuda and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("fastgemm.autotune: cannot measure while a CUDA graph is being captured")
     if peek_interpreter_stack() is not None:
         raise RuntimeError("fastgemm.autotune: does not work inside torch.func transforms (vmap, grad, jvp)")
+    if torch._C._len_torch_dispatch_stack() or torch._C._is_tracing():
+        raise RuntimeError(
+            "fastgemm.autotune: cannot measure in a trace or under a TorchDispatchMode (such as FlopCounterMode), "
+            "which takes part in every product"
+        )
+    if _introspect.simulating():
+        raise RuntimeError("fastgemm.autotune: cannot measure inside fastgemm.simulate()")
 
 
 def autotune(
@@ -310,30 +217,48 @@ def autotune(
         layout and thread count. On a CPU the times also change the choices for products of similar sizes.
 
     Raises:
-        TypeError: an operand is no tensor, or there is no product of its dtype, or it is complex.
-        NotImplementedError: an operand is sparse, nested, quantized or without data (meta, fake), or its device
-            has no kernels.
+        TypeError: an operand is no tensor, or there is no product of its dtype, or it is complex; ``budget`` is no
+            number.
+        NotImplementedError: an operand is sparse, nested, quantized, without data (meta, fake) or of a class with
+            a ``__torch_dispatch__`` of its own (DTensor, QuantizedWeight), or its device has no kernels.
         ValueError: operands are neither matrices nor batches of matrices, or do not fit together; ``op`` does not
             fit the operands or the other arguments; ``budget`` is negative or NaN; unknown ``precision``.
-        RuntimeError: a CUDA graph is being captured, a transform of torch.func is active, or
-            ``torch.use_deterministic_algorithms(True)`` holds.
+        RuntimeError: a CUDA graph is being captured, a transform of torch.func, a TorchDispatchMode, a trace or a
+            simulation is active, or ``torch.use_deterministic_algorithms(True)`` holds.
     """
-    from .ops import matmul, transpose
-
     _errors.alert_not_deterministic("autotune")
 
     op = op or ("gemm" if b is not None else "transpose")
     _check_problem(op, a, b)
     if op == "transpose" and (out_dtype, precision) != (None, None):
         raise ValueError("fastgemm.autotune: takes out_dtype and precision for op='gemm' alone")
+    check_seconds("fastgemm.autotune: budget", budget)
     if not budget >= 0:
         raise ValueError(f"fastgemm.autotune: budget must be at least 0 seconds, got {budget}")
     if precision is None and not a.is_cuda:
         precision = "ieee"  # measurements on a CPU are for this precision; torch's flags may ask for less
-    options: dict[str, Any] = {"out_dtype": out_dtype, "precision": precision}
+    with torch.no_grad(), torch._C.DisableTorchFunction():  # a mode of torch functions would be timed, too
+        key, timings = _measure(op, a, b, budget, {"out_dtype": out_dtype, "precision": precision})
+    where = environment(a.device)
+    measured = {} if a.is_cuda else {t.kernel: float(f"{t.seconds:.4g}") for t in timings if t.runs}
+    _remember(key, timings[0].kernel, where, measured)
+    if save:
+        _save({key: timings[0].kernel}, where, measured)
+    return Tuned(timings[0].kernel, timings)
+
+
+def _measure(
+    op: Literal["gemm", "transpose"], a: Tensor, b: Tensor | None, budget: float, options: dict[str, Any]
+) -> tuple[Key, tuple[Timing, ...]]:
+    """The key of a problem and the times of its kernels, the fastest first. For a problem that the operation
+    refuses, raises its error."""
+    from .ops import matmul, transpose
+
+    def call(kernel: str | None = None) -> Tensor:
+        return transpose(a, kernel=kernel) if b is None else matmul(a, b, kernel=kernel, **options)
+
     try:
-        with torch.no_grad():  # a problem that the operation refuses raises its error here
-            transpose(a) if b is None else matmul(a, b, **options)
+        call()
     except (RuntimeError, ValueError, TypeError) as error:
         _errors.attribute(error, "autotune")
         raise
@@ -342,21 +267,9 @@ def autotune(
         raise TypeError(
             f"fastgemm.autotune: measures no complex products, got {a.dtype}; accepted: {accepted}"
         )
-    if b is not None:
-        key = gemm_key(a, b, out_dtype, precision)
-        product = _product_on_gpu(a, b, out_dtype)
-
-        def call(row: KernelInfo) -> Callable[[], object]:
-            return lambda: matmul(a, b, kernel=row.name, **options)
-    else:
-        key = transpose_key(a)
-        product = None
-
-        def call(row: KernelInfo) -> Callable[[], object]:
-            return lambda: transpose(a, kernel=row.name)
-
-    here = torch.cuda.device(a.device) if a.is_cuda else contextlib.nullcontext()
-    with torch.no_grad(), here:
+    key = transpose_key(a) if b is None else gemm_key(a, b, **options)
+    product = None if b is None else _product_on_gpu(a, b, options["out_dtype"])
+    with torch.cuda.device(a.device) if a.is_cuda else contextlib.nullcontext():
         rows = [
             row
             for row in kernels(op, a.device, a.dtype)
@@ -365,19 +278,11 @@ def autotune(
         # Kernels that are likely to be fast come first, so that no slow one runs for long.
         chosen = chosen_kernel(key)
         rows.sort(key=lambda row: (row.name == chosen, row.level), reverse=True)
-        candidates = {row.name: row for row in rows}
-        calls, times = first_runs({row.name: call(row) for row in rows}, on_cpu=not a.is_cuda)
+        levels = {row.name: row.level for row in rows}
+        calls, times = first_runs({name: partial(call, name) for name in levels}, on_cpu=not a.is_cuda)
         times |= time_all(calls, budget, gpu_clock(a.device) if a.is_cuda else wall_clock)
-    timings = sorted(
-        (
-            Timing(name, candidates[name].level, statistics.median(t) if t else math.inf, len(t))
-            for name, t in times.items()
-        ),
-        key=lambda t: t.seconds,
+    timings = (
+        Timing(name, levels[name], statistics.median(t) if t else math.inf, len(t))
+        for name, t in times.items()
     )
-    where = environment(a.device)
-    measured = {} if a.is_cuda else {t.kernel: float(f"{t.seconds:.4g}") for t in timings if t.runs}
-    _remember(key, timings[0].kernel, where, measured)
-    if save:
-        _save({key: timings[0].kernel}, where, measured)
-    return Tuned(timings[0].kernel, tuple(timings))
+    return key, tuple(sorted(timings, key=lambda t: t.seconds))

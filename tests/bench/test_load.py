@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from fastgemm import _introspect, tuning
+from fastgemm._choice import autotuned
 from fastgemm.bench import Gemm, Summary, Transpose, instantiate, using_threads
 from fastgemm.bench import load as load_module
 from fastgemm.bench.choice import measuring, why_below_torch
@@ -161,15 +162,15 @@ def test_a_kernel_of_the_table(monkeypatch):
 
 def test_a_kernel_that_was_measured_here(no_table):
     instance = instantiate(SQUARE)
-    assert tuning.kept_kernel(instance.key) is None
+    assert autotuned.kept_kernel(instance.key) is None
     for key in (instance.key, (*instance.key[:-1], 97)):  # another problem does not count
         tuning._remember(key, "blocked")
         tuning._save({key: "blocked"})
-    assert tuning.kept_kernel(instance.key) == "blocked"
+    assert autotuned.kept_kernel(instance.key) == "blocked"
     text = why_below_torch(row_of(instance, 0.6, 0.7, 0.8), instance)
     assert text.endswith(f"it was the fastest when this problem was measured here; {MEASURES} again")
     tuning.cache_file().write_text("{")
-    assert tuning.kept_kernel(instance.key) is None
+    assert autotuned.kept_kernel(instance.key) is None
 
 
 def test_torch_itself(monkeypatch):

@@ -9,7 +9,8 @@ import warnings
 import fastgemm
 import pytest
 import torch
-from fastgemm import tuning
+from fastgemm import _load_choices, tuning
+from fastgemm._choice import autotuned
 from processes import PATIENCE, run_forked
 
 WRITERS, KEYS_EACH = 3, 12
@@ -120,6 +121,28 @@ def test_the_default_place_is_the_users_cache_folder(monkeypatch, tmp_path):
     assert tuning.cache_file() == tmp_path / "home/.cache/fastgemm/autotune.json"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert tuning.cache_file() == tmp_path / "cache/fastgemm/autotune.json"
+    monkeypatch.setenv("FASTGEMM_CACHE_DIR", "~/named")
+    assert tuning.cache_file() == tmp_path / "home/named/autotune.json"
+
+
+NO_HOME = (
+    {"FASTGEMM_CACHE_DIR": "~nosuchuser/x"},
+    {"FASTGEMM_CACHE_DIR": "", "XDG_CACHE_HOME": "~nosuchuser/x"},
+)
+
+
+@pytest.mark.parametrize("environment", NO_HOME, ids=["named", "XDG"])
+def test_without_a_home_directory_nothing_is_kept(environment, blocked_wins, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _load_choices.load()  # as an import does
+    expect_one_warning(
+        lambda: fastgemm.autotune(*operands()), "there is no home directory; FASTGEMM_CACHE_DIR"
+    )
+    assert not list(tmp_path.iterdir())
 
 
 ENVIRONMENT = tuning.environment()
@@ -134,24 +157,23 @@ def file_of(*entries) -> bytes:
 DAMAGED = {
     "empty": b"",
     "cut off": b'{"format": 1, "sets": {"x": [[[',
-    "another format": b'{"format": 99, "sets": {}}',
+    "another format": b'{"format": "autotune", "sets": {}}',
     "not UTF-8": b"\xff\xfe\x00{}",
     "nested too deep": b"[" * 200_000,
-    "a size beyond int64": file_of([[*KEY[:-1], 2**70], "naive"]),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_file_is_ignored_with_one_warning_and_replaced(blocked_wins, cache, damage):
     cache.write_bytes(DAMAGED[damage])
-    expect_one_warning(tuning.load_cache, f"ignoring the autotune cache {cache}")
+    expect_one_warning(autotuned.load, f"ignoring the autotune cache {cache}")
     a, b = operands()
     torch.testing.assert_close(fastgemm.matmul(a, b), a @ b, rtol=1e-3, atol=1e-3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fastgemm.autotune(a, b)
         tuning.clear_cache()
-        tuning.load_cache()
+        autotuned.load()
     assert chosen(a, b) == "blocked"
 
 
@@ -166,18 +188,93 @@ def test_a_kernel_that_is_gone_is_passed_over(cache):
     cache.write_text(json.dumps({"format": 1, "sets": {ENVIRONMENT: [[KEY, "kernel_of_yesterday"]]}}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert tuning.load_cache() == 0
+        assert autotuned.load() == 0
 
 
 def test_measurements_of_another_environment_are_kept_but_not_used(blocked_wins, cache):
-    other = {"AnotherCPU|torch 9.9|table 0": [[KEY, "naive"]]}
+    other = {
+        "AnotherCPU|torch 9.9|table 0": [[KEY, "naive"]],
+        "cpu of tomorrow|table 0": [[[*KEY[:2], "float4", *KEY[3:]], "naive", {"naive": None}, 5], 7],
+    }
     cache.write_text(json.dumps({"format": 1, "sets": other}))
-    assert tuning.load_cache() == 0
+    assert autotuned.load() == 0
     a, b = operands()
     fastgemm.autotune(a, b)
     sets = json.loads(cache.read_text())["sets"]
     assert set(sets) == {*other, tuning.environment()}
-    assert sets["AnotherCPU|torch 9.9|table 0"] == [[KEY, "naive"]]
+    assert {where: sets[where] for where in other} == other
+
+
+def test_a_file_of_a_newer_format_is_left_alone(blocked_wins, cache):
+    cache.write_text(text := json.dumps({"format": 99, "sets": {ENVIRONMENT: {"kernels": "naive"}}}))
+    newer = "a newer version of fastgemm wrote it, in format 99; this one knows 3"
+    expect_one_warning(autotuned.load, f"ignoring the autotune cache {cache}: {newer}")
+    expect_one_warning(
+        lambda: fastgemm.autotune(*operands()), f"cannot write the autotune cache {cache}: {newer}"
+    )
+    assert cache.read_text() == text
+
+
+DAMAGED_ENTRIES = {
+    "a size beyond int64": [[*KEY[:-1], 2**70], "naive"],
+    "an unknown type": [[*KEY[:2], "float4", *KEY[3:]], "naive"],
+    "no time": [KEY, "naive", {"naive": 0}],
+    "no list": 5,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED_ENTRIES)
+def test_a_damaged_entry_is_dropped_alone(cache, damage):
+    other = [*KEY[:-1], 901]
+    cache.write_bytes(file_of(DAMAGED_ENTRIES[damage], [other, "naive"]))
+    assert expect_one_warning(autotuned.load, f"ignoring 1 damaged entry of the autotune cache {cache}") == 1
+    tuning._save({tuple(KEY): "blocked"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert autotuned.load() == 2
+    assert json.loads(cache.read_text())["sets"][ENVIRONMENT] == [[other, "naive"], [KEY, "blocked"]]
+
+
+def sized(n):
+    return (*KEY[:-1], n)
+
+
+def test_the_newest_entries_are_kept_and_learned_from(cache, monkeypatch):
+    """The time of an import and of a first call must not grow without limit."""
+    monkeypatch.setattr(autotuned, "KEPT", 4)
+    monkeypatch.setattr(autotuned, "LEARNED", 2)
+    learned = []
+    monkeypatch.setattr(autotuned, "learn", lambda key, seconds: learned.append(key[-1]))
+    entries = [[sized(n), "naive", {"naive": 1e-3}] for n in range(1, 7)]
+    cache.write_bytes(file_of(*entries, [[*sized(7), 3], "naive", {"naive": 1e-3}]))
+    assert autotuned.load() == 4 and learned == [5, 6]
+    for n in (4, 8):
+        tuning._save({sized(n): "blocked"})
+    assert [key[12] for key, *_ in json.loads(cache.read_text())["sets"][ENVIRONMENT]] == [6, 7, 4, 8]
+
+
+def test_a_file_is_read_again_only_if_another_process_wrote_it(cache, monkeypatch):
+    tuning._save({sized(1): "naive"})
+    theirs = cache.with_suffix(".theirs")
+    theirs.write_bytes(file_of([sized(2), "naive"]))
+    parse, reads = json.loads, []
+    monkeypatch.setattr(json, "loads", lambda text: reads.append(text) or parse(text))
+    for n in (3, 4):
+        tuning._save({sized(n): "blocked"})
+        assert autotuned.kept_kernel(sized(n)) == "blocked" and autotuned.kept_kernel(sized(1)) == "naive"
+    assert not reads
+    os.replace(theirs, cache)
+    assert autotuned.kept_kernel(sized(2)) == "naive" and autotuned.kept_kernel(sized(1)) is None
+    tuning._save({sized(5): "blocked"})
+    assert set(autotuned.kept()) == {sized(2), sized(5)} and len(reads) == 1
+
+
+def test_a_link_stays_a_link(cache):
+    target = cache.with_name("elsewhere.json")
+    target.write_bytes(file_of([sized(1), "naive"]))
+    cache.symlink_to(target.name)
+    tuning._save({sized(2): "naive"})
+    assert cache.is_symlink() and len(json.loads(target.read_text())["sets"][ENVIRONMENT]) == 2
 
 
 def test_the_environment_names_processor_torch_and_table():
@@ -219,12 +316,13 @@ def test_a_failed_write_leaves_the_old_file_and_no_scratch_files(blocked_wins, c
 WRITER = f"""
 import sys, warnings
 from fastgemm import tuning
+from fastgemm._choice import autotuned
 writer = int(sys.argv[1])
 warnings.simplefilter("error")
 for i in range({KEYS_EACH}):
     key = ("gemm", "cpu", "float32", "float32", "ieee", False, False, False, 1, 1, writer + 1, i + 1, 8)
     tuning._save({{key: "naive"}})
-    tuning.load_cache()
+    autotuned.load()
 """
 
 
@@ -241,4 +339,4 @@ def test_concurrent_writers_lose_nothing(cache):
     assert {tuple(key[10:12]) for key, _ in entries} == {
         (w + 1, i + 1) for w in range(WRITERS) for i in range(KEYS_EACH)
     }
-    assert tuning.load_cache() == WRITERS * KEYS_EACH
+    assert autotuned.load() == WRITERS * KEYS_EACH

@@ -10,10 +10,15 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
+from fastgemm._choice import autotuned
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import DEVICES
+from reference import DEVICES, needs_simulator
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.flop_counter import FlopCounterMode
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +52,10 @@ def nested(layout):
         return torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=layout)
 
 
+class Plain(torch.Tensor):
+    """A subclass without a __torch_dispatch__."""
+
+
 MATRIX = torch.ones(4, 4)
 NO_PRODUCT = {
     **{str(t): MATRIX.to(t) for t in (torch.uint16, torch.complex64, torch.float8_e4m3fn)},
@@ -61,6 +70,8 @@ NO_OPERAND = {
     "sparse_csr": lambda: sparse(torch.sparse_csr),
     "quantized": quantized,
     "nested": lambda: nested(torch.strided),
+    "a wrapper": lambda: TwoTensor(MATRIX, MATRIX),
+    "a quantized weight": lambda: fastgemm.quantize_weight(torch.ones(4, 32), "int8").mT,
 }
 
 
@@ -133,6 +144,52 @@ def test_a_transform_is_not_measured():
         torch.vmap(lambda a: torch.ones(fastgemm.autotune(a, a).timings[0].runs))(torch.ones(2, 4, 4))
 
 
+def tuned(a):
+    fastgemm.autotune(a, a)
+    return a
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("mode", ["flops", "make_fx", "jit.trace"])
+def test_a_trace_and_a_mode_are_not_measured(mode, cache):
+    """They would take part in every product, but the key would be that of a product without them."""
+    with pytest.raises(RuntimeError, match=r"fastgemm\.autotune: cannot measure in a trace or under a Torch"):
+        if mode == "flops":
+            with FlopCounterMode(display=False):
+                tuned(MATRIX)
+        elif mode == "make_fx":
+            make_fx(tuned)(MATRIX)
+        else:
+            torch.jit.trace(tuned, (MATRIX,))
+    assert not cache.exists()
+
+
+@needs_simulator
+@pytest.mark.parametrize(
+    "call", [lambda: tuned(MATRIX), lambda: fastgemm.tune(seconds=1)], ids=["autotune", "tune"]
+)
+def test_a_simulation_is_not_measured(call, cache):
+    with fastgemm.simulate(), pytest.raises(RuntimeError, match=r"cannot measure inside fastgemm\.simulate"):
+        call()
+
+
+class Refusing(TorchFunctionMode):
+    """Functions of torch do not reach the products that autotune times."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        assert "fastgemm" not in str(function)
+        return function(*arguments, **options or {})
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.nn.Parameter, lambda x: x.as_subclass(Plain)], ids=["parameter", "plain"]
+)
+def test_other_classes_and_modes_of_functions_are_measured(kind):
+    x = kind(MATRIX)
+    with Refusing():
+        assert fastgemm.autotune(x, x, budget=0.0, save=False).timings
+
+
 def test_any_element_can_be_transposed_and_empty_problems_have_a_fastest():
     for operands in [
         (MATRIX.long(),),
@@ -146,7 +203,7 @@ def test_any_element_can_be_transposed_and_empty_problems_have_a_fastest():
 
 # A file with one entry that is used and one of another GPU. Tests damage each part of it.
 KEY = list(tuning.gemm_key(torch.ones(30, 900), torch.ones(900, 20)))
-GPU = f"gpu NVIDIA Test|{tuning.versions()}"
+GPU = f"gpu NVIDIA Test|{autotuned.versions()}"
 SOUND = {
     "format": 1,
     "sets": {tuning.environment(): [[KEY, "naive"], [[*KEY[:-1], 901], "blocked"]], GPU: [[KEY, "naive"]]},
@@ -198,22 +255,22 @@ ANY_JSON = st.recursive(
 
 
 def load_and_multiply(document):
-    """Loads a file. There may be one warning at most, and then nothing of the file is used."""
+    """Loads a file. There may be one warning at most, and then a part of the file is not used."""
     tuning.clear_cache()
     tuning.cache_file().write_text(json.dumps(document))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        known = tuning.load_cache()
+        known = autotuned.load()
     assert [w.category for w in caught] in ([], [RuntimeWarning])
     if caught:
-        assert known == 0
+        assert known < 3
         str(caught[0].message).encode(errors="backslashreplace")
     torch.testing.assert_close(fastgemm.matmul(MATRIX, MATRIX), MATRIX @ MATRIX)
 
 
 def test_the_sound_file_is_used():
     load_and_multiply(SOUND)
-    assert tuning.load_cache() == 3
+    assert autotuned.load() == 3
 
 
 @settings(max_examples=150)

@@ -8,6 +8,7 @@ import fastgemm
 import pytest
 import torch
 from fastgemm import tuning
+from fastgemm._choice import autotuned
 from fastgemm._drop_in import first_calls
 from reference import DEVICES
 
@@ -46,7 +47,7 @@ def test_the_first_call_measures_and_all_have_its_bits(settled, dtype):
     assert all(torch.equal(results[0], other) for other in results)
     torch.testing.assert_close(results[0].double(), a.double() @ b.double(), rtol=1e-2, atol=1)
     assert len(settled) == 1
-    ((kernel, seconds),) = tuning.kept("cuda").values()
+    ((kernel, seconds),) = autotuned.kept("cuda").values()
     assert 2 <= len(seconds) <= 6
     assert [*routed.kernels] == [kernel]
     assert all(1e-7 < spent < 1e-2 for spent in seconds.values())

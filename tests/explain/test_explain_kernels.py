@@ -51,6 +51,12 @@ def test_a_level_with_a_packed_weight():
     assert named.weight == "int4", "if a kernel takes packed weights only"
 
 
+def test_the_row_that_ran_after_a_helper_is_named():
+    report = fastgemm.explain("gemm", shape=(8, 64, 128), weight="int4")
+    assert [launch.kernel for launch in report.launches] == ["dequantize", report.kernel]
+    assert (report.kernel, report.level) == ("narrow", 6) and report.idea
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float8_e4m3fn, torch.complex128])
 def test_transpose_of_any_element(dtype):
     report = fastgemm.explain("transpose", level=2, shape=(64, 64), dtype=dtype)

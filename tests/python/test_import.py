@@ -33,7 +33,7 @@ def test_import_adds_less_than_200_ms_to_torch_and_leaves_heavy_packages_alone(t
 
 
 def test_import_reads_what_is_kept_only_where_there_is_any(tmp_path):
-    modules = ("fastgemm.tuning", "fastgemm._choice.predictions")
+    modules = ("fastgemm._choice.autotuned", "fastgemm._choice.predictions")
     code = f"import sys, fastgemm; print(*(m in sys.modules for m in {modules}))"
     for kept, read in ((None, "False False\n"), ("autotune", "True True\n"), ("predictions", "True True\n")):
         if kept:

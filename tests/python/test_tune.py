@@ -244,7 +244,7 @@ ONES = [1.0] * len(_introspect.COUNTS)
 DAMAGED = {
     "empty": lambda sets: b"",
     "cut off": lambda sets: json.dumps({"format": 1, "sets": sets}).encode()[:-20],
-    "another format": lambda sets: b'{"format": 99, "sets": {}}',
+    "another format": lambda sets: b'{"format": "tuned", "sets": {}}',
     "sets a list": lambda sets: b'{"format": 1, "sets": []}',
     "not UTF-8": lambda sets: b"\xff\xfe\x00{}",
     "nested too deep": lambda sets: b"[" * 200_000,

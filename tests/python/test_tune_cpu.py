@@ -120,6 +120,15 @@ def test_a_damaged_set_is_ignored_with_one_warning_and_replaced(cpu, cache, chan
         assert cpu_predictions.load() == 1
 
 
+def test_a_file_of_a_newer_format_is_left_alone(cache):
+    cache.write_text('{"format": 99, "sets": {}}')
+    with pytest.warns(RuntimeWarning, match="ignoring .* a newer version of fastgemm wrote it, in format 99"):
+        assert cpu_predictions.load() == 0
+    with pytest.warns(RuntimeWarning, match="cannot write .* a newer version of fastgemm wrote it"):
+        assert not cpu_predictions.save(cpu_predictions.FittedCpu("now", (), ()))
+    assert json.loads(cache.read_text())["format"] == 99
+
+
 def test_unknown_devices_are_refused(cpu):
     with pytest.raises(ValueError, match="device must be 'cuda', 'cpu' or None"):
         fastgemm.tune(device="simt")

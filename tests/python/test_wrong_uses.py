@@ -82,7 +82,19 @@ API = [
     ("fastgemm.enable(precision='high')", "got 'high'", "ieee, tf32, bf16x3"),
     ("fastgemm.autotune(a, op='gemm')", "op='gemm'", "takes two operands"),
     ("fastgemm.autotune(a, a)", "a is (3, 4), b is (3, 4)", "inner sizes"),
+    ("fastgemm.autotune(a, b, budget='1')", "got str", "budget must be a number of seconds"),
+    ("fastgemm.autotune(a, b, budget=None)", "got NoneType", "budget must be a number of seconds"),
+    ("fastgemm.autotune(a, weight)", "b is a QuantizedWeight", "pass the tensors that it multiplies"),
+    ("fastgemm.tune(seconds='1')", "got str", "seconds must be a number of seconds"),
+    ("fastgemm.tune(seconds=0)", "got 0", "a positive number"),
+    ("fastgemm.tune(dtypes='float32')", "got 'float32' alone", "a list of types or their names"),
+    ("fastgemm.tune(dtypes=torch.int8)", "got torch.int8 alone", "a list of types or their names"),
+    ("fastgemm.tune(dtypes=[], device='cpu')", "at least one", "None stands for all"),
     ("fastgemm.tuning.limit_workspace(-1)", "got -1", "at least 0 bytes or None"),
+    ("fastgemm.tuning.limit_workspace(2**70)", "got 1180591620717411303424", "and below 2**63"),
+    ("fastgemm.tuning.limit_workspace('a')", "got str", "an int or None"),
+    ("fastgemm.tuning.limit_workspace(1.5)", "got float", "an int or None"),
+    ("fastgemm.tuning.limit_workspace(True)", "got bool", "an int or None"),
     ("fastgemm.nn.convert([1])", "got list", "a torch.nn.Module"),
     ("fastgemm.nn.convert(layer, level=True)", "got bool", WORDS),
     ("fastgemm.nn.convert(layer, kernel='nothing')", "'nothing'", "fastgemm.kernels('gemm') has all"),
@@ -172,6 +184,8 @@ def message(use: str) -> str:
     a, b, square = torch.ones(3, 4), torch.ones(4, 5), torch.ones(4, 4)
     names = {"a": a, "b": b, "square": square, "grown": square.clone().requires_grad_()}
     names["layer"] = torch.nn.Linear(4, 4)
+    if "weight)" in use:
+        names["weight"] = fastgemm.quantize_weight(torch.ones(16, 32), "int8")
     if "quantized" in use:
         names["quantized"] = torch.quantize_per_tensor(a, 0.1, 0, torch.quint8)
     try:

@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from numbers import Real
 
 import torch
 
@@ -17,6 +18,12 @@ HOPELESS = 10.0  # a call is stopped if it takes this many times the fastest one
 # Seconds that any call may take: a first run maps memory, and waits for threads on a busy machine.
 PATIENCE = 0.1
 LATE, REFUSAL = "its time limit is over", "cannot run here"  # parts of the messages of an op's exceptions
+
+
+def check_seconds(argument: str, seconds: object) -> None:
+    """Raises TypeError for seconds that are no number."""
+    if not isinstance(seconds, Real) or isinstance(seconds, bool):
+        raise TypeError(f"{argument} must be a number of seconds, got {type(seconds).__name__}")
 
 
 def wall_clock(call: Call) -> float:

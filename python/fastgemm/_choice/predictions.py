@@ -18,6 +18,7 @@ from .storage import damage, versions
 
 FORMAT = 1
 WHAT = "file of fastgemm tune"
+NONE: dict[str, Any] = {}  # sets
 # (dtype, precision, batch, m, n, k, a transposed, b transposed)
 Problem = tuple[str, str, int, int, int, int, bool, bool]
 # The properties of a GPU that predictions use, without its number, which follows from its name.
@@ -167,8 +168,7 @@ def _parse(gpu: str, entry: dict[str, Any]) -> Fitted:
 def sets(path: Path) -> dict[str, Any]:
     """Returns the sets of the file, unchecked, by environment. If there is no file, it returns {}. Raises
     OSError or ValueError."""
-    with damage(WHAT):
-        return storage.read_sets(path, (FORMAT,))
+    return storage.read_sets(path, (FORMAT,), WHAT)
 
 
 def read() -> list[Fitted]:
@@ -206,7 +206,7 @@ def save(fitted: Fitted) -> bool:
 def write(where: str, fitted: Results) -> bool:
     """Whether a set was written to the file; if not, there was a warning."""
     try:
-        storage.change(file(), FORMAT, sets, lambda found: {**found, where: fitted.as_json()})
+        storage.change(file(), FORMAT, sets, lambda found: {**found, where: fitted.as_json()}, NONE)
     except OSError as error:
         storage.warn(f"cannot write the results of tuning to {file()}: {error}")
         return False
@@ -237,6 +237,10 @@ def remove(where: str) -> bool:
         return False
     if there:
         storage.change(
-            file(), FORMAT, sets, lambda found: {of: entry for of, entry in found.items() if of != where}
+            file(),
+            FORMAT,
+            sets,
+            lambda found: {of: entry for of, entry in found.items() if of != where},
+            NONE,
         )
     return there

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,14 +17,19 @@ from .. import _introspect
 
 AUTOTUNED = "autotune.json"
 PREDICTIONS = "predictions.json"
+# The folder of a user without a home directory. Nothing can lie there, so that reading finds no file.
+NOWHERE = Path(os.devnull) / "fastgemm"
+# What data of another form causes where it is read.
+DAMAGE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+Stamp = tuple[str, int, int, int]  # another one after each change of a file
 
 
 def folder() -> Path:
-    """FASTGEMM_CACHE_DIR, else the user's cache folder, by the XDG base directory specification."""
-    named = os.environ.get("FASTGEMM_CACHE_DIR")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME", "").strip() or "~/.cache").expanduser() / "fastgemm"
+    """FASTGEMM_CACHE_DIR, else the user's cache folder, by the XDG base directory specification. NOWHERE if its
+    ``~`` stands for no directory."""
+    of_user = os.path.join(os.environ.get("XDG_CACHE_HOME", "").strip() or "~/.cache", "fastgemm")
+    found = os.path.expanduser(os.environ.get("FASTGEMM_CACHE_DIR") or of_user)
+    return NOWHERE if found.startswith("~") else Path(found)
 
 
 def versions() -> str:
@@ -32,16 +38,43 @@ def versions() -> str:
     return f"torch {torch.__version__}|cublas {info['cublas']}|table {info['table_hash']}"
 
 
-def read_sets(path: Path, formats: tuple[int, ...]) -> dict[str, Any]:
-    """The sets of a file by environment, unchecked; {} if there is no file. Raises what :func:`damage` turns into
-    ValueError, or OSError."""
+def stamp(path: Path) -> Stamp | None:
+    """The state of a file; None if it cannot be found."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    if data["format"] not in formats:
-        raise ValueError(f"its format is {data['format']!r}, not {formats[-1]}")
-    return dict(data["sets"].items())
+        found = os.stat(path)
+    except OSError:
+        return None
+    return str(path), found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def read_sets(path: Path, formats: tuple[int, ...], what: str) -> dict[str, Any]:
+    """The sets of a file by environment, unchecked; {} if there is no file. Raises OSError, also for a file of a
+    newer format, which must not be overwritten; or ValueError."""
+    with damage(what):
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        found = data["format"]
+        if isinstance(found, int) and found > formats[-1]:
+            raise OSError(
+                f"a newer version of fastgemm wrote it, in format {found}; this one knows {formats[-1]}"
+            )
+        if found not in formats:
+            raise ValueError(f"its format is {found!r}, not {formats[-1]}")
+        return dict(data["sets"].items())
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Makes many objects without garbage collections, which visit all objects of torch: 80 ms for a large file."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextlib.contextmanager
@@ -49,36 +82,44 @@ def damage(what: str) -> Iterator[None]:
     """Raises ValueError for all errors that data of another form causes."""
     try:
         yield
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+    except DAMAGE as error:
         raise ValueError(f"not a {what}: {error}") from error
+
+
+Contents = TypeVar("Contents")
 
 
 def change(
     path: Path,
     format: int,
-    read: Callable[[Path], dict[str, Any]],
-    edit: Callable[[dict[str, Any]], dict[str, Any]],
-) -> None:
-    """Replaces the sets of a file by what ``edit`` makes of them, in one step: a reader finds the old file or the
-    new one.
+    read: Callable[[Path], Contents],
+    edit: Callable[[Contents], dict[str, Any]],
+    empty: Contents,
+) -> Stamp | None:
+    """Replaces the sets of a file by what ``edit`` makes of its contents, in one step: a reader finds the old file
+    or the new one. Returns the stamp of the new one.
 
     Concurrent writers wait for each other and lose nothing. A damaged file, for which ``read`` raises ValueError,
-    counts as empty. Raises OSError; filelock.Timeout is one."""
+    counts as ``empty``. Raises OSError; filelock.Timeout is one."""
     from filelock import FileLock
 
+    if path.parent == NOWHERE:
+        raise OSError("there is no home directory; FASTGEMM_CACHE_DIR names another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(str(path) + ".lock", timeout=10):
+    target = Path(os.path.realpath(path))  # a link stays one
+    with FileLock(str(target) + ".lock", timeout=10):
         try:
-            sets = read(path)
+            contents = read(path)
         except ValueError:
-            sets = {}
-        data = {"format": format, "sets": edit(sets)}
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")
+            contents = empty
+        data = {"format": format, "sets": edit(contents)}
+        scratch = target.with_suffix(f".{os.getpid()}.tmp")
         try:
             scratch.write_text(json.dumps(data), encoding="utf-8")
-            os.replace(scratch, path)
+            os.replace(scratch, target)
         finally:
             scratch.unlink(missing_ok=True)
+        return stamp(path)
 
 
 def warn(text: str) -> None:

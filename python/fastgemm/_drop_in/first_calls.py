@@ -24,8 +24,10 @@ import torch
 from torch._guards import TracingContext
 
 from .. import _errors, _introspect
+from .._choice import autotuned
+from .._choice.autotuned import Seconds, environment, kept_kernel
 from .._choice.clocks import HOPELESS, LATE, NEAR, PATIENCE, REFUSAL, Call, gpu_clock, time_limit, wall_clock
-from ..tuning import Key, Seconds, _remember, _save, environment, kept_kernel
+from .._choice.cpu_predictions import Key
 
 BUDGET, LEAST_ROUNDS, MOST_ROUNDS = 0.03, 4, 25  # seconds; runs of each kernel, besides the first
 LIMIT = 1.0  # seconds after which no further run begins
@@ -176,9 +178,9 @@ def _settle(
         kernel = _of_rank_0(key, device)
     elif kernel is None and _fits(size, device):
         kernel, seconds = _chosen(kernels, device, run)
-    _remember(key, kernel or kernels[0], where)
+    autotuned.remember(key, kernel or kernels[0], where)
     if seconds and _saves:
-        _saves = _save({key: kernel or kernels[0]}, where, seconds)
+        _saves = autotuned.save({key: kernel or kernels[0]}, where, seconds)
 
 
 def measure(

@@ -156,12 +156,14 @@ def _call(problem: BenchProblem, choice: dict[str, Any], weight: str | None) -> 
 
 
 def _row(op: Op, kernel: str | None, found: list[dict[str, Any]]) -> KernelInfo | None:
-    """The row of the table that ran: ``kernel`` if one is named, otherwise the row whose launcher ran.
+    """The row of the table that ran: ``kernel`` if one is named, otherwise the first row whose launcher ran.
 
-    A named row may have other rows compute its product. Launches may include helper kernels with other names.
+    A named row may have other rows compute its product. Launches may include helper kernels with other names, also
+    before those of the row.
     """
-    ran = kernel or (found[0]["row"] if found else None)
-    return next((row for row in kernels(op, "cuda") if row.name == ran), None)
+    rows = {row.name: row for row in kernels(op, "cuda")}
+    ran = [kernel] if kernel else [launch["row"] for launch in found]
+    return next((rows[name] for name in ran if name in rows), None)
 
 
 def _notes(launches: tuple[Launch, ...], row: KernelInfo | None, gpu: GPU) -> Iterator[str]:

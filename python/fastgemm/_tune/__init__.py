@@ -13,11 +13,11 @@ import torch
 from torch._C._functorch import peek_interpreter_stack
 
 from .. import _errors, _introspect
-from .._choice import cpu_predictions, predictions
+from .._choice import autotuned, cpu_predictions, predictions
+from .._choice.clocks import check_seconds
 from .._choice.cpu_predictions import CpuPoint, FittedCpu
 from .._choice.predictions import Fitted
 from ..bench.devices import cuda_obstacle
-from ..tuning import load_cache
 from . import cpu
 from .cpu import CpuTarget, cpu_at_hand
 from .measuring import DeviceStopwatch, Point, Progress, Target, collect
@@ -98,17 +98,24 @@ def gpu_at_hand() -> Target:
 
 
 def _check(seconds: float, dtypes: Sequence[str]) -> None:
+    check_seconds("fastgemm.tune: seconds", seconds)
     if not 0 < seconds < math.inf:
-        raise ValueError(f"tune: seconds must be a positive number, got {seconds}")
+        raise ValueError(f"fastgemm.tune: seconds must be a positive number, got {seconds}")
     if unknown := [name for name in dtypes if name not in SIZE_OF]:
-        raise ValueError(f"tune: {unknown[0]!r} is none of {', '.join(SIZE_OF)}")
+        raise ValueError(f"fastgemm.tune: {unknown[0]!r} is none of {', '.join(SIZE_OF)}")
+    if not dtypes:
+        raise ValueError("fastgemm.tune: dtypes must name at least one type; None stands for all")
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("tune cannot measure while a CUDA graph is being captured")
+        raise RuntimeError("fastgemm.tune: cannot measure while a CUDA graph is being captured")
     if peek_interpreter_stack() is not None:
-        raise RuntimeError("tune does not work inside torch.func transforms (vmap, grad, jvp)")
+        raise RuntimeError("fastgemm.tune: does not work inside torch.func transforms (vmap, grad, jvp)")
+    if _introspect.simulating():
+        raise RuntimeError("fastgemm.tune: cannot measure inside fastgemm.simulate()")
 
 
 def _names(dtypes: Sequence[torch.dtype | str] | None) -> tuple[str, ...]:
+    if isinstance(dtypes, (str, torch.dtype)):  # a string is a sequence of strings
+        raise TypeError(f"fastgemm.tune: dtypes must be a list of types or their names, got {dtypes!r} alone")
     wanted = SIZE_OF if dtypes is None else dtypes
     return tuple(dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in wanted))
 
@@ -140,9 +147,10 @@ def tune(
 
     Raises:
         RuntimeError: there is no GPU that the kernels can use, a CUDA graph is being captured, a transform of
-            torch.func is active, or ``torch.use_deterministic_algorithms(True)`` holds.
+            torch.func or a simulation is active, or ``torch.use_deterministic_algorithms(True)`` holds.
         ImportError: scipy is not installed (``pip install 'fastgemm[tune]'``).
-        ValueError: ``seconds`` is no positive number; unknown dtype; unknown device.
+        TypeError: ``seconds`` is no number; ``dtypes`` is a single type or name.
+        ValueError: ``seconds`` is not positive, or not finite; unknown dtype, or none; unknown device.
     """
     _errors.alert_not_deterministic("tune")
     names = _names(dtypes)
@@ -162,7 +170,7 @@ def tune(
 def _target(device: Device | None) -> Target | CpuTarget:
     """Raises NoGpu, and ValueError."""
     if device not in ("cuda", "cpu", None):
-        raise ValueError(f"tune: device must be 'cuda', 'cpu' or None, got {device!r}")
+        raise ValueError(f"fastgemm.tune: device must be 'cuda', 'cpu' or None, got {device!r}")
     if device == "cuda":
         return gpu_at_hand()
     try:
@@ -172,7 +180,7 @@ def _target(device: Device | None) -> Target | CpuTarget:
 
 
 def _none_measured(seconds: float) -> RuntimeError:
-    return RuntimeError(f"tune: no product was measured within {seconds:g} s")
+    return RuntimeError(f"fastgemm.tune: no product was measured within {seconds:g} s")
 
 
 def _tune_gpu(
@@ -214,7 +222,7 @@ def _tune_cpu(
     without.apply()
     after = qualities(held_out, "cpu", cpu.order_of)
     fitted.apply()
-    load_cache()  # measurements of autotune correct the new constants, too
+    autotuned.load()  # measurements of autotune correct the new constants, too
     saved = save and cpu_predictions.save(fitted.merged_into(cpu_predictions.known()))
     return Tuning(target.name, spent, tuple(points), fitted, before, after, saved)
 
@@ -226,5 +234,5 @@ def forget(device: Device | None = None) -> tuple[str, bool]:
     if not isinstance(target, CpuTarget):
         return target.name, predictions.forget(target.name)
     there = cpu_predictions.forget()
-    load_cache()  # measurements of autotune stay
+    autotuned.load()  # measurements of autotune stay
     return target.name, there

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .. import _introspect, tuning
+from .. import _introspect
+from .._choice import autotuned
 from .devices import best_device
 from .environment import TORCH_THREADS
 from .problems import Gemm, Instance, dtype_name
@@ -32,7 +33,7 @@ def _chosen_by(instance: Instance) -> str:
     kernel, measures = instance.chosen(), f"{measuring(instance)} measures it"
     if kernel == "torch":
         return "that is torch's own kernel, called through fastgemm"
-    if tuning.kept_kernel(instance.key, instance.device) == kernel:
+    if autotuned.kept_kernel(instance.key, instance.device) == kernel:
         return f"it was the fastest when this problem was measured here; {measures} again"
     cpu = instance.device == "cpu"
     if kernel in _introspect.ranked(

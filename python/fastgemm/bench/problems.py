@@ -193,7 +193,7 @@ class Instance:
     operands: tuple[Tensor, ...]
     out: Tensor
     allocate: bool = False
-    key: tuning.Key = field(default=())
+    key: tuple[Any, ...] = field(default=())
     in_bytes: bool = False
 
     def __post_init__(self) -> None:

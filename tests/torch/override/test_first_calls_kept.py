@@ -14,7 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from fastgemm import tuning
-from fastgemm._choice import clocks
+from fastgemm._choice import autotuned, clocks
 from fastgemm._drop_in import first_calls
 from fastgemm.cli import main
 from patches import needs_library
@@ -69,11 +69,12 @@ def test_a_damaged_file_is_replaced(measured, first_calls_file):
 
 
 @pytest.mark.parametrize("details", [16, -1, "3", None, 1.5, [3]])
-def test_a_key_of_no_product_damages_a_file(details, first_calls_file):
-    key = [*tuning.gemm_key(*operands()), details]
-    first_calls_file.write_text(json.dumps({"format": 3, "sets": {tuning.environment(): [[key, "blocked"]]}}))
-    with pytest.raises(ValueError, match="not a fastgemm autotune file"):
-        tuning._read(first_calls_file)
+def test_a_key_of_no_product_is_dropped(details, first_calls_file):
+    key = tuning.gemm_key(*operands())
+    entries = [[[*key, details], "blocked"], [[*key, 3], "blocked"]]
+    first_calls_file.write_text(json.dumps({"format": 3, "sets": {tuning.environment(): entries}}))
+    found = autotuned.read(first_calls_file)
+    assert found.dropped == entries[:1] and list(found.used[tuning.environment()]) == [(*key, 3)]
 
 
 def test_a_full_disk_costs_one_warning(measured, monkeypatch):
@@ -83,7 +84,7 @@ def test_a_full_disk_costs_one_warning(measured, monkeypatch):
         tries.append(path)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tuning.storage, "change", full)
+    monkeypatch.setattr(autotuned.storage, "change", full)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with fastgemm.patch(tune=True) as routed:
