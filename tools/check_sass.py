@@ -28,8 +28,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
+import sass_twins
 from cuda_tools import missing, run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,16 +71,6 @@ PROMISES = {
     r"transpose_pipelined_kernel<.*\(Rows\)[02]>": {LOAD},  # Rows 1: copied by elements of 8 bytes
     r"add_vectors_kernel<[^,]+, (2|4|8|16),": {LOAD, STORE},
 }
-
-# The types, layouts and tiles whose kernels .ci/run leaves out (kIsBuilt of csrc/cuda/device/dispatch.cuh,
-# with_majors of operand_tile.cuh, kIsBuiltFor of wgmma_specialized.cu), and their twins.
-TWINS = (
-    (r"\bHalf\b", "BFloat16"),
-    (r"\bMixedBytes<\w+, \w+>|\buint8\b", "int8"),
-    (r"Fp8\)1", "Fp8)0"),
-    (r"\(Major\)(0, \(Major\)1|1, \(Major\)0)", "(Major)0, (Major)0"),
-    (r"(Lower|Mirrored)Shape<(128|192)>", r"\1Shape<256>"),
-)
 
 # Kernels that spill on this architecture only, and their bytes of stack. sm_120 has no fp64 tensor cores
 # (dmma is never predicted to be fast there). The other kernels multiply bytes, with both operands contiguous
@@ -186,8 +176,8 @@ def launches(source: Path, kernel: str) -> bool:
 
 
 def read_kernels(folder: Path, kernel: str | None = None) -> list[Kernel]:
-    """All kernels of the object files, in the order of the files, without device/, which has no kernels of
-    the ladder. With ``kernel``, only the files that launch it are read."""
+    """All kernels of the object files, empty ones too, in the order of the files, without device/, which has no
+    kernels of the ladder. With ``kernel``, only the files that launch it are read."""
     found = {path: path.relative_to(folder).with_suffix("") for path in sorted(folder.rglob("*.cu.o"))}
     paths = [p for p, source in found.items() if source.parts[0] != "device" and (CUDA / source).exists()]
     if kernel is None:
@@ -205,13 +195,12 @@ def read_kernels(folder: Path, kernel: str | None = None) -> list[Kernel]:
             )
     with ProcessPoolExecutor() as pool:
         sources = [found[path] for path in paths]
-        kernels = [kernel for found in pool.map(read_object, paths, sources) for kernel in found]
+        return [kernel for found in pool.map(read_object, paths, sources) for kernel in found]
+
+
+def without_empty(kernels: list[Kernel]) -> list[Kernel]:
     unused = {(k.source, k.name) for k in kernels if k.arch == PORTABLE and k.empty}
     return [k for k in kernels if not (k.empty or (k.arch != HOPPER and (k.source, k.name) in unused))]
-
-
-def grouped(kernels: list[Kernel], key: Callable[[Kernel], Any]) -> Iterator[tuple[Any, list[Kernel]]]:
-    return ((value, [*group]) for value, group in groupby(sorted(kernels, key=key), key=key))
 
 
 def architectures(kernels: list[Kernel]) -> list[str]:
@@ -301,64 +290,6 @@ def with_resources_of(new: str, old: str) -> str:
     return as_json({arch: found | made.get(arch, {}) for arch, found in from_json(old).items()})
 
 
-def twins(name: str) -> list[str]:
-    """The kernels like this one, of which .ci/run compiles one: of other types, then also with other majors."""
-    return [name := re.sub(pattern, other, name) for pattern, other in TWINS]
-
-
-def left_out(stored: str, kernels: list[Kernel]) -> set[str]:
-    """The stored names of kernels that were not built, although their twins were."""
-    built = {k.name for k in kernels}
-    names = {name for found in from_json(stored).values() for name in found}
-    return {name for name in names - built if not built.isdisjoint(twins(name))}
-
-
-def without_lines(table: str, names: set[str]) -> str:
-    """The table without the kernels that have instantiations of these names."""
-    kernels = {f" `{name.partition('<')[0]}` " for name in names}
-    lines = table.splitlines(keepends=True)
-    return "".join(line for line in lines if line.split("|")[2] not in kernels)
-
-
-def of_built(table: str, stored: str, kernels: list[Kernel], lacking: set[str]) -> tuple[str, str]:
-    """The table and the resources without the architectures and the names that were not built. A file may have
-    been compiled for some of the architectures only (csrc/cuda/cuda.cmake)."""
-    parts, built = from_json(stored), architectures(kernels)
-    others = {f" registers, {arch} " for arch in parts if arch not in built}
-    rows = [line.split("|") for line in without_lines(table, lacking).splitlines(keepends=True)]
-    kept = [i for i, cell in enumerate(rows[0]) if cell not in others]
-    sources = {name: {k.source for k in group} for name, group in grouped(kernels, lambda k: k.name)}
-    compiled_for = {source: {k.arch for k in group} for source, group in grouped(kernels, lambda k: k.source)}
-
-    def is_built(name: str, arch: str) -> bool:
-        return name not in lacking and (
-            name not in sources or any(arch in compiled_for[source] for source in sources[name])
-        )
-
-    named = {a: {n: of[n] for n in of if is_built(n, a)} for a, of in parts.items() if a in built}
-    return "".join("|".join(row[i] for i in kept) for row in rows), as_json(named)
-
-
-def of_whole_files(table: str, kernels: list[Kernel]) -> str:
-    """The table without what depends on architectures for which a file was not compiled: their registers, and all
-    that is read from the first of the architectures."""
-    shown = architectures(kernels)
-    compiled_for = {
-        str(source): {k.arch for k in group} for source, group in grouped(kernels, lambda k: k.source)
-    }
-    lines = table.splitlines(keepends=True)
-    head = [cell.strip() for cell in lines[0].split("|")]
-    for i, line in enumerate(lines):
-        cells = line.split("|")
-        archs = compiled_for.get(cells[1].strip(), {*shown})
-        for j, title in enumerate(head):
-            arch = title.removeprefix("registers, ") if title.startswith("registers") else shown[0]
-            if j > 3 and arch not in archs:
-                cells[j] = "\n" if cells[j] == "\n" else " "
-        lines[i] = "|".join(cells)
-    return "".join(lines)
-
-
 def twins_left_out(objects: Path) -> bool:
     """Whether the build of these objects leaves out kernels that are like others (csrc/cuda/cuda.cmake)."""
     caches = (folder / "CMakeCache.txt" for folder in objects.resolve().parents)
@@ -366,20 +297,41 @@ def twins_left_out(objects: Path) -> bool:
     return cache is not None and "FASTGEMM_CUDA_TWINS:BOOL=OFF" in cache.read_text(encoding="utf-8")
 
 
+def by_source(kernels: list[Kernel]) -> dict[str, set[str]]:
+    """The architectures for which each file was compiled."""
+    found: dict[str, set[str]] = {}
+    for k in kernels:
+        found.setdefault(str(k.source), set()).add(k.arch)
+    return found
+
+
 def stale_files(
-    kernels: list[Kernel], only: bool = False, check: bool = False, twins: bool = True
+    kernels: list[Kernel],
+    only: bool = False,
+    check: bool = False,
+    compiled_for: dict[str, set[str]] | None = None,
 ) -> dict[Path, str]:
     """The generated files that are out of date, with their correct text. ``only``: only these kernels' rows
-    change. ``check``: only what was built counts. ``twins``: whether kernels that are like others were built; if
-    not, a line of the table counts if all instantiations of its kernel were."""
+    change. ``check``: only what was built counts. ``compiled_for``: given if kernels that are like others were not
+    built, nor some files for some of the architectures. Then a line of the table counts if all instantiations
+    of its kernel were built."""
     text = DOCUMENT.read_text(encoding="utf-8")
     stored = RESOURCES.read_text(encoding="utf-8") if RESOURCES.exists() else ""
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     new_table, new_resources, old = table(kernels), resources(kernels), text[start:end]
     if check:
-        lacking = set() if twins else left_out(stored, kernels)
-        old, stored = of_built(old, stored, kernels, lacking)
-        old, new_table = (of_whole_files(t, kernels) for t in (old, without_lines(new_table, lacking)))
+        parts, built = from_json(stored), architectures(kernels)
+        sources: dict[str, set[str]] = {}
+        for k in kernels:
+            sources.setdefault(k.name, set()).add(str(k.source))
+        lacking = set() if compiled_for is None else sass_twins.left_out(parts, {*sources})
+        of_file = compiled_for or {source: {*built} for source in by_source(kernels)}
+        stored = as_json(sass_twins.of_built(parts, built, lacking, sources, of_file))
+        old = sass_twins.without_columns(old, parts.keys() - built)
+        old, new_table = (
+            sass_twins.without_cells(sass_twins.without_lines(each, lacking), built, of_file)
+            for each in (old, new_table)
+        )
     if only:
         new_table = with_rows_of(new_table, old)
         new_resources = with_resources_of(new_resources, stored)
@@ -401,12 +353,15 @@ def main() -> int:
     twins = not twins_left_out(arguments.objects)
     if not (twins or arguments.check):
         raise SystemExit("the build lacks kernels that are like others: tools/compile_cuda.sh builds all")
-    kernels = read_kernels(arguments.objects, arguments.kernel)
+    found = read_kernels(arguments.objects, arguments.kernel)
+    kernels, compiled_for = without_empty(found), None if twins else by_source(found)
     problems = [f"{k.source}: {k.name} ({k.arch}): {what}" for k in kernels for what in k.problems()]
     for pattern in PROMISES:
         if arguments.kernel is None and not any(re.match(pattern, k.name) for k in kernels):
             problems.append(f"no kernel is called {pattern}")
-    for path, new in stale_files(kernels, arguments.kernel is not None, arguments.check, twins).items():
+    for path, new in stale_files(
+        kernels, arguments.kernel is not None, arguments.check, compiled_for
+    ).items():
         if arguments.check:
             problems.append(
                 f"{path.relative_to(ROOT)} is out of date: run tools/compile_cuda.sh and tools/check_sass.py"

@@ -6,7 +6,8 @@
 #   KERNEL                compiles only the file of this kernel, in half a minute, and imports nothing
 #   FASTGEMM_CUDA_ARCHS   default: Hopper, and the oldest and the newest of the other GPUs
 #   FASTGEMM_CUDA_TWINS   OFF leaves out kernels for float16, unsigned bytes and e5m2, which are like those for bfloat16,
-#                         signed bytes and e4m3, and kernels for wgmma whose operands lie in different order
+#                         signed bytes and e4m3, kernels for wgmma whose operands lie in different order, narrow
+#                         tiles of triangles, and one architecture of kernels without code of their own for Hopper
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$PWD/.venv/bin/python}

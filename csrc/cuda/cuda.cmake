@@ -16,7 +16,7 @@ include(csrc/cuda/add/sources.cmake)
 set(FASTGEMM_CUDA_KERNELS ${FASTGEMM_CUDA_GEMM} ${FASTGEMM_CUDA_TRANSPOSE} ${FASTGEMM_CUDA_ADD})
 
 # Kernels without code of their own for Hopper: of mma.sync, and of the CUDA cores. Without FASTGEMM_CUDA_TWINS, the
-# former are compiled for the first of the architectures, the latter for the last one.
+# former are compiled for the first of the architectures, the latter for Hopper if it is among them.
 set(FASTGEMM_CUDA_MMA_SYNC "/gemm/(fast/(grouped_mma|mma_sync)|ladder/level6_(mma|wmma)|packed/level6)")
 string(CONCAT FASTGEMM_CUDA_SIMT "/(add|transpose|gemm/(experts|fast/(narrow|outer|small\\.)|fp8/quantize|parts"
                                  "|ladder/(level[1-4]|level5_cp)|packed/(dequantize|level[1-5])))")
@@ -44,12 +44,14 @@ function(fastgemm_add_cuda_kernels OBJECTS)
     if(NOT FASTGEMM_CUDA_TWINS)
       target_compile_definitions(fastgemm_cuda PRIVATE FASTGEMM_NO_TWINS=1)
     endif()
+    set(hopper "${FASTGEMM_CUDA_ARCHS}")
+    list(FILTER hopper INCLUDE REGEX "^90a")
     foreach(source IN LISTS sources)
       set(archs "${FASTGEMM_CUDA_ARCHS}")
       if(NOT FASTGEMM_CUDA_TWINS AND source MATCHES "${FASTGEMM_CUDA_MMA_SYNC}")
         list(GET archs 0 archs)
-      elseif(NOT FASTGEMM_CUDA_TWINS AND source MATCHES "${FASTGEMM_CUDA_SIMT}")
-        list(GET archs -1 archs)
+      elseif(NOT FASTGEMM_CUDA_TWINS AND hopper AND source MATCHES "${FASTGEMM_CUDA_SIMT}")
+        set(archs "${hopper}")
       endif()
       fastgemm_architecture_flags("${archs}" gencode)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gencode}")

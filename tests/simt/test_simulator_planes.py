@@ -110,26 +110,26 @@ def test_batches_in_pieces(divided, kernel, shared):
 
 
 @pytest.mark.parametrize(
-    ("divided", "groups", "out_dtype"),
-    [(90, 2, torch.int64), (89, 1, torch.int32)],
+    ("divided", "segments", "groups", "out_dtype"),
+    [(90, 2, 2, torch.int64), (90, 2, 1, torch.int32), (89, 1, 1, torch.int32)],
     indirect=["divided"],
     ids=str,
 )
-def test_exact_segments(divided, out_dtype, groups):
-    """Two segments, each with the largest k whose middle sum fits 32 bits. All elements are extreme values."""
-    k, least, most = 2 * 32768, -(2**15), 2**15 - 1
+def test_exact_segments(divided, out_dtype, segments, groups):
+    """Segments with the largest k whose middle sum fits 32 bits. All elements are extreme values."""
+    k, least, most = segments * 32768, -(2**15), 2**15 - 1
     a, b = torch.full((3, k), least, dtype=torch.int16), torch.full((k, 5), 255 - 2**15, dtype=torch.int16)
     a[1], b[:, 2], b[:, 3] = 255, least, most
     c = random_tensor(3, 5, dtype=out_dtype)
     run = {"alpha": 2, "beta": -3, "in_place": True, "kernel": "int16x4", "out_dtype": out_dtype}
     room = ALL_ROOM if groups == 1 else 1.3 * bytes_of_planes("int16x4", k)
     _, launches = divided(room, a, b, c, **run)
-    assert launches.count("int16x4") == 2 and launches.count("cut") == groups
+    assert launches.count("int16x4") == segments and launches.count("cut") == groups
 
 
 @pytest.mark.parametrize(
     ("divided", "kernel", "groups"),
-    [(89, "bf16x6", 2), (90, "fp16x3", 3)],
+    [(90, "bf16x6", 2), (89, "fp16x3", 3)],
     indirect=["divided"],
 )
 def test_segments_in_groups(divided, kernel, groups):

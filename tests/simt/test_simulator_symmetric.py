@@ -91,7 +91,7 @@ def test_simulated(gpu, type, n, columns):
 
 @pytest.mark.parametrize(
     "type, n",
-    [*((type, 1300) for type in FLOATS), (FLOATS[0], 1299), (FLOATS[3], 1153), (FLOATS[4], 1299)],
+    [*((type, 1300) for type in FLOATS[:4]), (FLOATS[0], 1299), (FLOATS[3], 1153), (FLOATS[4], 1299)],
     ids=str,
 )
 def test_triangles_of_hopper(type, n):

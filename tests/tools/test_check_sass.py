@@ -19,6 +19,9 @@ if not (ROOT / "csrc/cuda").is_dir():
 TILED, NARROW, NEW = (Path(f"gemm/{name}.cu") for name in ("ladder/level2_tiled", "fast/narrow", "fast/new"))
 
 
+BOTH = {str(source): {"sm_90a", "sm_80", "sm_120"} for source in (TILED, NARROW, NEW)}
+
+
 def compiled(source: Path, name: str, registers: int) -> list[Kernel]:
     return [Kernel(source, arch, name, registers, 64, 0) for arch in ("sm_90a", "sm_80", "sm_120")]
 
@@ -110,17 +113,33 @@ def test_a_check_needs_one_kernel_of_two_twins(pages, leaves, stays):
     assert check_sass.RESOURCES in check_sass.stale_files(
         kernels + first, check=True
     )  # a build with all kernels
-    assert not check_sass.stale_files(kernels + first, check=True, twins=False)
-    assert set(check_sass.stale_files(kernels + second, check=True, twins=False)) == {
+    assert not check_sass.stale_files(kernels + first, check=True, compiled_for=BOTH)
+    assert set(check_sass.stale_files(kernels + second, check=True, compiled_for=BOTH)) == {
         check_sass.DOCUMENT,
         check_sass.RESOURCES,
     }
-    assert check_sass.RESOURCES in check_sass.stale_files(kernels, check=True, twins=False)
+    assert check_sass.RESOURCES in check_sass.stale_files(kernels, check=True, compiled_for=BOTH)
     for kernel in (first[0], kernels[0]):
         kernel.registers += 8
-        stale = set(check_sass.stale_files(kernels + first, check=True, twins=False))
+        stale = set(check_sass.stale_files(kernels + first, check=True, compiled_for=BOTH))
         assert check_sass.RESOURCES in stale and (check_sass.DOCUMENT in stale) == (kernel in kernels)
         kernel.registers -= 8
+
+
+def test_a_check_needs_a_file_only_for_the_architectures_that_it_was_compiled_for(pages):
+    """What a file has for another architecture is not compared. Empty kernels are compared."""
+    kernels = pages + compiled(TILED, "tiled<double>", 50)
+    for arch in ("sm_90a", "sm_80"):
+        some = [k for k in kernels if k.source == TILED or k.arch == arch]
+        compiled_for = {**BOTH, str(NARROW): {arch}}
+        assert not check_sass.stale_files(some, check=True, compiled_for=compiled_for)
+        for choice in ({}, {"compiled_for": BOTH}):  # it was compiled for all, and is empty on others
+            stale = set(check_sass.stale_files(some, check=True, **choice))
+            assert stale == {check_sass.DOCUMENT, check_sass.RESOURCES}
+        some[0].registers += 8
+        stale = set(check_sass.stale_files(some, check=True, compiled_for=compiled_for))
+        assert stale == {check_sass.DOCUMENT, check_sass.RESOURCES}
+        some[0].registers -= 8
 
 
 def test_what_is_not_compiled_is_not_taken_out(tmp_path):
