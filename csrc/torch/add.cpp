@@ -53,30 +53,59 @@ Shape broadcast(const View& a, const View& b) {
   return s;
 }
 
-// The two innermost merged dimensions become the rows and columns of the problem. The others become the loop
-// around it.
-void run(AddProblem p, const Loops& loops, const Choice& choice, Context& context, Device device,
-         int threads) {
-  const int outer = std::max(loops.count - 2, 0);
-  const auto set = [&p](const Loops::Dim& dim, bool columns) {
+// The last two of the first `count` merged dimensions become the rows and columns of the problem. Their
+// strides are divided by `step`.
+AddProblem problem_of(AddProblem p, const Loops& loops, int count, int64_t step = 1) {
+  const auto set = [&](const Loops::Dim& dim, bool columns) {
     (columns ? p.cols : p.rows) = dim.size;
-    (columns ? p.a.col_stride : p.a.row_stride) = dim.stride[0];
-    (columns ? p.b.col_stride : p.b.row_stride) = dim.stride[1];
-    (columns ? p.out.col_stride : p.out.row_stride) = dim.stride[2];
+    (columns ? p.a.col_stride : p.a.row_stride) = dim.stride[0] / step;
+    (columns ? p.b.col_stride : p.b.row_stride) = dim.stride[1] / step;
+    (columns ? p.out.col_stride : p.out.row_stride) = dim.stride[2] / step;
   };
   p.rows = p.cols = 1;
   p.a.col_stride = p.b.col_stride = p.out.col_stride = 1;
   p.a.row_stride = p.b.row_stride = p.out.row_stride = 1;
-  if (loops.count > 0) set(loops.dims[size_t(loops.count - 1)], true);
-  if (loops.count > 1) set(loops.dims[size_t(loops.count - 2)], false);
-  const Kernel& kernel = select(p, device, threads, choice);
+  if (count > 0) set(loops.dims[size_t(count - 1)], true);
+  if (count > 1) set(loops.dims[size_t(count - 2)], false);
+  return p;
+}
+
+// The sum as a problem of complex numbers, if kernels of a CPU gain by adding them in tiles
+// (cpu/add/tiles.h). Their parts are then a dimension of their own, and rows of a problem would have two
+// numbers.
+std::optional<AddProblem> in_complex_tiles(const AddProblem& parts, const Loops& loops) {
+  if (loops.count < 3 || loops.dims[size_t(loops.count - 1)].size != 2) return std::nullopt;
+  AddProblem p = problem_of(parts, loops, loops.count - 1, 2);
+  p.type = parts.type == DType::f64   ? DType::bits128
+           : parts.type == DType::f32 ? DType::bits64
+                                      : DType::bits32;
+  const AddProblem rows = p.with_long_rows();
+  const auto turned = [](const ConstMatrix& m) {
+    return m.row_stride == 1 && m.col_stride != 1 && m.col_stride != 0;
+  };
+  if (rows.out.col_stride != 1 || !(turned(rows.a) || turned(rows.b))) return std::nullopt;
+  return p;
+}
+
+// A problem of merged dimensions, and the loop around it.
+void run(AddProblem p, const Loops& loops, bool two_parts, const Choice& choice, Context& context,
+         Device device, int threads) {
+  const int part_size = element_size(p.type);
+  std::optional<AddProblem> complex;
+  if (two_parts && device == Device::cpu) complex = in_complex_tiles(p, loops);
+  p = problem_of(p, loops, loops.count);
+  AddProblem asked = p;  // decides by the number of parts
+  if (complex) asked.rows = complex->rows, asked.cols = 2 * complex->cols;
+  const Kernel& kernel = select(asked, device, threads, choice);
+  int inner = 2;
+  if (complex && kernel.complex) p = *complex, inner = 3;
+  const int outer = std::max(loops.count - inner, 0);
   for_each_index(loops, outer, [&](const std::array<int64_t, 4>& offset) {
     if (outer > 0 && context.stopped()) return;
     AddProblem q = p;
-    const int size = element_size(p.type);
-    q.a.data = (const char*)p.a.data + offset[0] * size;
-    q.b.data = (const char*)p.b.data + offset[1] * size;
-    q.out.data = (char*)p.out.data + offset[2] * size;
+    q.a.data = (const char*)p.a.data + offset[0] * part_size;
+    q.b.data = (const char*)p.b.data + offset[1] * part_size;
+    q.out.data = (char*)p.out.data + offset[2] * part_size;
     const KernelRange range(kernel);
     kernel.add(q, context);
   });
@@ -121,7 +150,7 @@ Tensor add_into(const Arguments& args, const Tensor* given) {
   if (two_parts) loops.push({2, {1, 1, 1, 0}});
   p.a.data = a.data, p.b.data = b.data, p.out.data = o.data;
   with_context(a, [&](Context& context, Device device, int threads) {
-    run(p, loops, choice, context, device, threads);
+    run(p, loops, two_parts, choice, context, device, threads);
   });
   return out;
 }

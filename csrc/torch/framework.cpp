@@ -61,6 +61,10 @@ ConstMatrix with_leading_dimension(ConstMatrix m, int64_t rows, int64_t cols) {
 TensorView operand(const Operand& of, const ConstMatrix& m, DType type, int64_t rows, int64_t cols) {
   return matrix(of, with_leading_dimension(m, rows, cols), type, rows, cols);
 }
+TensorView operands(const Operand& of, const ConstMatrix& m, DType type, int64_t batch, int64_t rows,
+                    int64_t cols) {
+  return matrices(of, with_leading_dimension(m, rows, cols), type, batch, rows, cols);
+}
 
 TensorView int8_operand(const Operand& of, const ConstMatrix& m, int64_t index, int64_t rows, int64_t cols) {
   ConstMatrix member = m;
@@ -113,8 +117,8 @@ void single_product(const Backend& backend, const Operands& t, const GemmProblem
 }
 
 void batched_product(const Backend& backend, const Operands& t, const GemmProblem& p) {
-  const TensorView a = matrices(t.a, p.a, p.type, p.batch, p.m, p.k),
-                   b = matrices(t.b, p.b, p.type, p.batch, p.k, p.n),
+  const TensorView a = operands(t.a, p.a, p.type, p.batch, p.m, p.k),
+                   b = operands(t.b, p.b, p.type, p.batch, p.k, p.n),
                    out = matrices(t.out, p.out, p.out_type, p.batch, p.m, p.n);
   clear_result(backend, p, out);
   if (p.alpha == 1.0 && p.beta == 0.0) return check(backend.bmm(out.get(), a.get(), b.get()), "bmm");

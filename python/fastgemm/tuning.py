@@ -50,7 +50,8 @@ def clear_cache(*, disk: bool = False) -> None:
     _introspect.reset_cpu_costs()
     cpu_predictions.load()  # results of fastgemm.tune stay
     if disk:
-        cache_file().unlink(missing_ok=True)
+        with contextlib.suppress(NotADirectoryError):  # a folder below a file holds nothing
+            cache_file().unlink(missing_ok=True)
 
 
 def limit_workspace(size: int | None) -> None:
@@ -214,7 +215,8 @@ def autotune(
 
     Returns:
         The fastest kernel and all timings. The choice holds for problems of exactly this key: dtype, sizes,
-        layout and thread count. On a CPU the times also change the choices for products of similar sizes.
+        layout and thread count. On a CPU the times also change the choices for products of similar sizes. Under
+        ``torch.autocast``, too, ``a`` and ``b`` are multiplied in their own types.
 
     Raises:
         TypeError: an operand is no tensor, or there is no product of its dtype, or it is complex; ``budget`` is no
@@ -237,7 +239,10 @@ def autotune(
         raise ValueError(f"fastgemm.autotune: budget must be at least 0 seconds, got {budget}")
     if precision is None and not a.is_cuda:
         precision = "ieee"  # measurements on a CPU are for this precision; torch's flags may ask for less
-    with torch.no_grad(), torch._C.DisableTorchFunction():  # a mode of torch functions would be timed, too
+    # A mode of torch functions would be timed, too, and autocast would change the operands' types, which are
+    # part of the key.
+    plain = torch.autocast("cuda" if a.is_cuda else "cpu", enabled=False)
+    with torch.no_grad(), torch._C.DisableTorchFunction(), plain:
         key, timings = _measure(op, a, b, budget, {"out_dtype": out_dtype, "precision": precision})
     where = environment(a.device)
     measured = {} if a.is_cuda else {t.kernel: float(f"{t.seconds:.4g}") for t in timings if t.runs}

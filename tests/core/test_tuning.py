@@ -1,12 +1,16 @@
 """Tests autotuning and its file, also if the file is damaged, not writable, or written by other processes."""
 
+import contextlib
+import gc
 import json
 import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import fastgemm
+import filelock
 import pytest
 import torch
 from fastgemm import _load_choices, tuning
@@ -83,6 +87,22 @@ def test_autotune_without_saving(blocked_wins, cache):
     assert not cache.exists()
 
 
+def test_autocast_does_not_change_what_is_measured(monkeypatch):
+    """A product of its lower precision would be stored under the key of the operands' own type."""
+    types = []
+
+    def time_all(calls, budget, clock):
+        assert not torch.is_autocast_enabled("cpu")
+        types.extend(call().dtype for call in calls.values())
+        return {name: [1.0] for name in calls}
+
+    monkeypatch.setattr(tuning, "time_all", time_all)
+    with torch.autocast("cpu", torch.bfloat16):
+        fastgemm.autotune(*operands(), save=False)
+        assert torch.is_autocast_enabled("cpu")
+    assert set(types) == {torch.float32}
+
+
 def test_autotune_of_transpose_and_other_dtypes(blocked_wins, cache):
     a = torch.randn(300, 200)
     assert fastgemm.autotune(a).kernel == "blocked"
@@ -142,6 +162,7 @@ def test_without_a_home_directory_nothing_is_kept(environment, blocked_wins, mon
     expect_one_warning(
         lambda: fastgemm.autotune(*operands()), "there is no home directory; FASTGEMM_CACHE_DIR"
     )
+    tuning.clear_cache(disk=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -277,6 +298,36 @@ def test_a_link_stays_a_link(cache):
     assert cache.is_symlink() and len(json.loads(target.read_text())["sets"][ENVIRONMENT]) == 2
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, None], ids=["a pipe", "a folder", "/dev/null"])
+def test_what_is_no_regular_file_is_neither_read_nor_replaced(make, cache, monkeypatch):
+    """A link to /dev/null switches the cache off; root may replace /dev/null itself. Reading a pipe would wait."""
+    target = cache.with_name("special") if make else Path(os.devnull)
+    if make:
+        make(target)
+    cache.symlink_to(target)
+    monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("replaced"))
+    monkeypatch.setattr(filelock, "FileLock", lambda *_, **__: pytest.fail("made a file for the lock"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _load_choices.load()
+    expect_one_warning(lambda: tuning._save({sized(1): "naive"}), f"{target} is no regular file")
+    assert cache.is_symlink() and not target.is_file()
+
+
+def test_garbage_is_collected_while_a_writer_waits_for_the_lock(cache, monkeypatch):
+    """Waiting takes up to 10 seconds; only work on the file is done without collections."""
+    collects, replace = [], os.replace
+
+    class Lock(contextlib.nullcontext):
+        def __enter__(self):
+            collects.append(gc.isenabled())
+
+    monkeypatch.setattr(filelock, "FileLock", lambda *_, **__: Lock())
+    monkeypatch.setattr(os, "replace", lambda *paths: collects.append(gc.isenabled()) or replace(*paths))
+    assert tuning._save({sized(1): "naive"})
+    assert collects == [True, False] and gc.isenabled()
+
+
 def test_the_environment_names_processor_torch_and_table():
     info = fastgemm.build_info()
     for part in (info["cpu_model"], torch.__version__, info["table_hash"]):
@@ -296,6 +347,8 @@ def test_an_unwritable_place_costs_one_warning(blocked_wins, tmp_path, monkeypat
         tuned = expect_one_warning(lambda: fastgemm.autotune(a, b), "cannot write the autotune cache")
         assert tuned.kernel == chosen(a, b) == "blocked"  # but it is kept in memory
         tuning.clear_cache()
+    monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path / "a_file" / "below"))
+    tuning.clear_cache(disk=True)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_scratch_files(blocked_wins, cache, monkeypatch):

@@ -66,6 +66,22 @@ def test_autotune_changes_the_choice(cache, monkeypatch):
     assert tuning.chosen_kernel(tuning.transpose_key(a)) == "naive"
 
 
+def test_autocast_does_not_change_what_is_measured(cache, monkeypatch):
+    """The products would be those of bfloat16, stored under the key of float32."""
+    types = []
+
+    def time_all(calls, *_):
+        types.extend(call().dtype for call in calls.values())
+        return {name: [1.0 if name == "naive" else 2.0] for name in calls}
+
+    monkeypatch.setattr(tuning, "time_all", time_all)
+    a, b = torch.randn(60, 3000), torch.randn(3000, 50)
+    with torch.autocast("cuda", torch.bfloat16):
+        fastgemm.autotune(a, b)
+    assert set(types) == {torch.float32}
+    assert tuning.chosen_kernel(tuning.gemm_key(a, b)) == "naive"
+
+
 def test_a_new_process_uses_what_was_tuned(cache):
     a = torch.randn(48, 40)
     tuning._save({tuning.transpose_key(a): "naive"}, tuning.environment("cuda"))

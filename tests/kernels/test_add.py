@@ -5,6 +5,7 @@ import math
 import fastgemm
 import pytest
 import torch
+from fastgemm._errors import COMPLEX_PARTS
 from reference import (
     DTYPES,
     FLOATS,
@@ -103,13 +104,25 @@ def test_strides_and_offsets(kernel, dtype):
     check(base_a, base_b.t(), out=poisoned(120, 210, dtype=dtype)[::2, ::3], kernel=kernel)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("kernel", ["vectorized", "streaming"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=row_id)
+@pytest.mark.parametrize("dtype", [*DTYPES, *COMPLEX_PARTS], ids=row_id)
 def test_transposed_operands_have_the_bits_of_contiguous_ones(kernel, dtype):
-    """They are added in tiles: of 32 or 64 numbers, of which some are not whole."""
-    x, y = random_tensor(131, 163, dtype=dtype), random_tensor(131, 163, dtype=dtype)
-    row, column = random_tensor(131, dtype=dtype), random_tensor(163, 1, dtype=dtype)
-    plain = random_tensor(163, 131, dtype=dtype)
+    """They are added in tiles: of 16 to 64 numbers, of which some are not whole."""
+
+    def numbers(*shape):
+        if dtype.is_complex:
+            return torch.view_as_complex(random_tensor(*shape, 2, dtype=COMPLEX_PARTS[dtype]))
+        return random_tensor(*shape, dtype=dtype)
+
+    x, y = numbers(131, 163), numbers(131, 163)
+    row, column, plain = numbers(131), numbers(163, 1), numbers(163, 131)
+
+    def same(found, expected):
+        if dtype.is_complex:  # torch.equal does not take complex32
+            found, expected = torch.view_as_real(found), torch.view_as_real(expected)
+        assert torch.equal(found, expected)
+
     for a, b in (
         (x.mT, y.mT),
         (x.mT, plain),
@@ -117,19 +130,20 @@ def test_transposed_operands_have_the_bits_of_contiguous_ones(kernel, dtype):
         (x.mT, row),
         (column, y.mT),
         (x[1:4].mT, y[:3].mT),
+        (x.mT, plain.repeat(1, 2)[:, ::2]),
+        (x[:126].view(3, 42, 163).mT, y[:42].mT),
     ):
         for alpha in (1, 3):
             found = fastgemm.add(a, b, alpha=alpha, kernel=kernel)
-            assert torch.equal(
-                found, fastgemm.add(a.contiguous(), b.contiguous(), alpha=alpha, kernel=kernel)
-            )
-    found = plain.clone()
-    assert torch.equal(fastgemm.add_(found, x.mT, kernel=kernel), fastgemm.add(plain, x.mT, kernel=kernel))
+            same(found, fastgemm.add(a.contiguous(), b.contiguous(), alpha=alpha, kernel=kernel))
+    same(fastgemm.add_(plain.clone(), x.mT, kernel=kernel), fastgemm.add(plain, x.mT, kernel=kernel))
+    same(fastgemm.add_(plain.clone().mT, x, kernel=kernel), fastgemm.add(plain.mT, x, kernel=kernel))
 
 
-def test_transposed_operands_are_read_in_tiles():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=row_id)
+def test_transposed_operands_are_read_in_tiles(dtype):
     """Row by row, 30 times as many cache lines are read: it took 9 times as long."""
-    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    a, b = torch.randn(1024, 1024, dtype=dtype), torch.randn(1024, 1024, dtype=dtype)
     ordinary = shortest(lambda: fastgemm.add(fastgemm.transpose(a), fastgemm.transpose(b)))
     assert shortest(lambda: fastgemm.add(a.mT, b.mT)) < 3 * ordinary
 

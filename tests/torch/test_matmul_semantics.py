@@ -103,6 +103,9 @@ def test_a_row_times_a_column_is_torchs_dot_product(dtype):
     expected = x @ w.mT
     assert torch.equal(fastgemm.matmul(x, w.mT, kernel="torch"), expected)
     assert torch.equal(fastgemm.matmul(x[0], w[0], kernel="torch"), expected[0, 0])
+    x, w = torch.randn(3, 1, 5000, dtype=dtype), torch.randn(3, 1, 5000, dtype=dtype)
+    for a, b in ((x, w.mT), (x, w.view(3, 5000, 1)), (x.view(3, 5000, 1).mT, w.mT)):
+        assert torch.equal(fastgemm.matmul(a, b, kernel="torch"), torch.bmm(x, w.mT))
 
 
 @every_device

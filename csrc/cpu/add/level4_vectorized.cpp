@@ -7,8 +7,8 @@
 namespace fastgemm::FASTGEMM_ISA {
 
 void add_vectorized(const AddProblem& p) {
-  with_element(p.type, [&]<class T>() {
-    const auto alpha = scalar_of<Accumulator<T>>(p.alpha);
+  with_number(p.type, [&]<class T, class Part>() {
+    const auto alpha = scalar_of<Accumulator<Part>>(p.alpha);
     const auto add = [&](const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t n) {
       add_row(a, a_stride, b, b_stride, out, n, alpha);
     };

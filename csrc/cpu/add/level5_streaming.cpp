@@ -12,9 +12,9 @@ namespace {
 // Short, so that the stores of one buffer overlap with the loads of the next: 4096 bytes lose 40 % in fp32.
 constexpr int64_t kPieceBytes = 512;
 
-template <class T>
+template <class T, class Scale>
 FASTGEMM_INLINE void stream_sum(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t n,
-                                Accumulator<T> alpha) {
+                                Scale alpha) {
   constexpr int64_t kSize = sizeof(T), kPiece = kPieceBytes / kSize;
   alignas(kLine) T piece[kPiece];
   // The first part ends at the end of a cache line of out, so all other parts do too.
@@ -29,8 +29,8 @@ FASTGEMM_INLINE void stream_sum(const T* a, int64_t a_stride, const T* b, int64_
 }  // namespace
 
 void add_streaming(const AddProblem& p) {
-  with_element(p.type, [&]<class T>() {
-    const auto alpha = scalar_of<Accumulator<T>>(p.alpha);
+  with_number(p.type, [&]<class T, class Part>() {
+    const auto alpha = scalar_of<Accumulator<Part>>(p.alpha);
     const auto add = [&](const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t n) {
       stream_sum(a, a_stride, b, b_stride, out, n, alpha);
     };

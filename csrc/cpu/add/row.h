@@ -76,4 +76,34 @@ FASTGEMM_INLINE void add_row(const T* a, int64_t a_stride, const T* b, int64_t b
   add_strided(a, a_stride, b, b_stride, out, 1, n, alpha);
 }
 
+// Complex numbers, whose parts are added as numbers. Strides count complex numbers.
+template <class T>
+FASTGEMM_INLINE void add_strided(const Complex<T>* a, int64_t a_stride, const Complex<T>* b, int64_t b_stride,
+                                 Complex<T>* out, int64_t out_stride, int64_t n, Accumulator<T> alpha) {
+  for (int64_t j = 0; j < n; ++j)
+    add_strided(&a[j * a_stride].re, 1, &b[j * b_stride].re, 1, &out[j * out_stride].re, 1, 2, alpha);
+}
+template <class T>
+FASTGEMM_INLINE void add_row(const Complex<T>* a, int64_t a_stride, const Complex<T>* b, int64_t b_stride,
+                             Complex<T>* out, int64_t n, Accumulator<T> alpha) {
+  if (a_stride != 1 || b_stride != 1) return add_strided(a, a_stride, b, b_stride, out, 1, n, alpha);
+  add_row(&a->re, 1, &b->re, 1, &out->re, 2 * n, alpha);
+}
+
+// Calls f.template operator()<Number, Part>(); they differ for complex numbers, whose types are bits32,
+// bits64 and bits128.
+template <class F>
+FASTGEMM_INLINE void with_number(DType type, F&& f) {
+  switch (type) {
+    case DType::bits32:
+      return f.template operator()<Complex<Half>, Half>();
+    case DType::bits64:
+      return f.template operator()<Complex<float>, float>();
+    case DType::bits128:
+      return f.template operator()<Complex<double>, double>();
+    default:
+      with_element(type, [&]<class T>() { f.template operator()<T, T>(); });
+  }
+}
+
 }  // namespace fastgemm::FASTGEMM_ISA

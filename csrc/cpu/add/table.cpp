@@ -47,7 +47,8 @@ constexpr Kernel row(int level, std::string_view name, std::string_view summary,
           .dtypes = kAddTypes,
           .needs = "any CPU",
           .summary = summary,
-          .add = launch};
+          .add = launch,
+          .complex = level >= 4};  // of type bits32 (complex32), too
 }
 
 constexpr Kernel kKernels[] = {

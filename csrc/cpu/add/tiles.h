@@ -1,8 +1,8 @@
 // Sums in tiles, for operands whose columns are contiguous while rows of the result are. A row of such an
 // operand has one number in each cache line, so adding row by row reads every line as often as it has
 // numbers: 2000 x 2000 in float32 took ten times as long as two transposes and a sum. A tile of the operand
-// is transposed into a buffer in L1 instead, and added from there. Levels 4 and 5 share it. Compiled once per
-// instruction set.
+// is transposed into a buffer in L1 instead, and added from there. Complex numbers are transposed as a whole.
+// Levels 4 and 5 share it. Compiled once per instruction set.
 #pragma once
 
 #include "cpu/add/row.h"

@@ -20,7 +20,9 @@ from .storage import versions
 
 FORMATS = (1, 2, 3)  # read; the last is written
 OF_AUTOTUNE = 13  # values in a key of autotune; a key of a first call has one more, and holds for fewer calls
-KEPT = 5000  # of each set the newest entries: each first call writes the whole file, which then takes 20 ms
+# Of each set the newest entries: each first call writes the whole file, and each import reads it. Either takes
+# 10 to 35 ms with so many first calls, and 35 to 125 ms with so many results of autotune, which hold times.
+KEPT = 5000
 LEARNED = 300  # of autotune's times on this processor the newest: each takes 0.1 ms of every import
 Seconds = dict[str, float]  # by kernel
 
@@ -194,8 +196,7 @@ def save(new: dict[Key, str], where: str | None = None, seconds: Seconds | None 
         }
 
     try:
-        with storage.uncollected():
-            stamp = storage.change(path, FORMATS[-1], _read_changes, edited, NONE)
+        stamp = storage.change(path, FORMATS[-1], _read_changes, edited, NONE)
     except OSError as error:
         storage.warn(f"cannot write the autotune cache {path}: {error}")
         return False

@@ -48,8 +48,10 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def read_sets(path: Path, formats: tuple[int, ...], what: str) -> dict[str, Any]:
-    """The sets of a file by environment, unchecked; {} if there is no file. Raises OSError, also for a file of a
-    newer format, which must not be overwritten; or ValueError."""
+    """The sets of a file by environment, unchecked; {} if there is no regular file. Raises OSError, also for a
+    file of a newer format, which must not be overwritten; or ValueError."""
+    if _is_special(path):
+        return {}
     with damage(what):
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -63,6 +65,12 @@ def read_sets(path: Path, formats: tuple[int, ...], what: str) -> dict[str, Any]
         if found not in formats:
             raise ValueError(f"its format is {found!r}, not {formats[-1]}")
         return dict(data["sets"].items())
+
+
+def _is_special(path: Path) -> bool:
+    """Whether something other than a regular file is there. A cache is switched off by a link to /dev/null, which
+    must not be replaced by a file; reading a pipe may take forever."""
+    return path.exists() and not path.is_file()
 
 
 @contextlib.contextmanager
@@ -107,7 +115,9 @@ def change(
         raise OSError("there is no home directory; FASTGEMM_CACHE_DIR names another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     target = Path(os.path.realpath(path))  # a link stays one
-    with FileLock(str(target) + ".lock", timeout=10):
+    if _is_special(target):  # found before the lock, which makes a file beside it
+        raise OSError(f"{target} is no regular file")
+    with FileLock(str(target) + ".lock", timeout=10), uncollected():  # the process may wait long for the lock
         try:
             contents = read(path)
         except ValueError:
