@@ -56,7 +56,7 @@ struct Kernel {
   // of its dtypes.
   const char* (*rejects)(const GemmProblem&) = nullptr;
   // It also takes complex matrices directly: problems of type bits64 (complex64) and bits128 (complex128),
-  // whose strides count complex numbers.
+  // and bits32 (complex32) if it adds. Their strides count complex numbers.
   bool complex = false;
   // Whether the kernel applies the epilogue of this problem itself; k is not 0. Null: it never does.
   bool (*fuses)(const GemmProblem&) = nullptr;

@@ -123,9 +123,7 @@ def test_panels(divided):  # noqa: F811
 
 
 def test_int64_is_exact_over_the_whole_range(simulated):
-    a, b = (
-        torch.randint(-(2**63), 2**63 - 1, shape, dtype=torch.int64) for shape in ((66, 300), (300, 270))
-    )
+    a, b = (torch.randint(-(2**63), 2**63 - 1, shape, dtype=torch.int64) for shape in ((66, 300), (300, 270)))
     a[:5], b[:, :5] = -(2**63), -(2**63)
     check_gemm(a, b, kernel="crt")
     c = torch.randint(-(2**63), 2**63 - 1, (66, 270), dtype=torch.int64)

@@ -133,7 +133,8 @@ void launch_tiles(const Gemm<Storage>& g, const BoxOperands<Storage>& operands, 
   }
 }
 
-// For .ci/run nvcc leaves out the narrower tiles of triangles, which take fewer registers (csrc/cuda/cuda.cmake).
+// For .ci/run nvcc leaves out the narrower tiles of triangles, which take fewer registers
+// (csrc/cuda/cuda.cmake).
 #if FASTGEMM_NO_TWINS
 template <class S>
 inline constexpr bool kIsBuiltFor = !S::kLower || S::kN == 256;
