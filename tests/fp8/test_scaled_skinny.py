@@ -7,18 +7,20 @@ from reference import needs_simulator, simulated_launches
 from scaled import BF16, E8M0, F32, assert_near, dequantized, operand
 
 KERNEL = "scaled_skinny"
-# M, N and K for which each tile is chosen (fp8/skinny_tile.h), with the simulator's three multiprocessors.
+# M, N and K for which each tile is chosen (fp8/skinny_tile.h) by a GPU with so many multiprocessors.
 TILES = {
-    (5, 100, 530): "64, 16, 1",
-    (16, 20, 1030): "64, 16, 2",
-    (5, 520, 260): "256, 16, 1",
-    (40, 100, 1030): "64, 64, 1",
-    (64, 20, 1030): "64, 64, 2",
-    (40, 300, 530): "128, 64, 1",
-    (40, 800, 260): "256, 64, 1",
-    (70, 20, 530): "64, 128, 2",
-    (128, 200, 260): "128, 128, 1",
-    (70, 100, 1030): "128, 128, 2",
+    (5, 100, 530): ("64, 16, 1, true", 3),
+    (16, 20, 1030): ("64, 16, 2, true", 3),
+    (5, 520, 260): ("256, 16, 1, true", 3),
+    (40, 100, 1030): ("64, 64, 1, true", 3),
+    (64, 20, 1030): ("64, 64, 2, true", 3),
+    (40, 300, 530): ("128, 64, 1, true", 3),
+    (40, 800, 260): ("256, 64, 1, true", 3),
+    (70, 20, 1030): ("64, 128, 2, true", 3),
+    (128, 200, 260): ("128, 128, 1, true", 3),
+    (70, 100, 2060): ("128, 128, 2, true", 3),
+    (200, 150, 260): ("128, 128, 1, false", 3),
+    (150, 100, 2060): ("128, 128, 2, false", 4),
 }
 RECIPES = [
     ("tensor", "row"),
@@ -47,18 +49,23 @@ def operands(m, n, k, recipes, scales=F32):
 @pytest.mark.parametrize("shape", TILES, ids=str)
 def test_tiles(shape, recipe):
     given, exact, names = operands(*shape, (recipe, recipe))
-    with simulated_launches() as launches:
+    tile, multiprocessors = TILES[shape]
+    with simulated_launches(multiprocessors) as launches:
         result = fastgemm.scaled_mm(*given, kernel=KERNEL, out_dtype=F32, **names)
     assert_near(result, *exact)
-    assert any(f"SkinnyShape<{TILES[shape]}," in launch["function"] for launch in launches)
+    assert any(f"SkinnyShape<{tile}," in launch["function"] for launch in launches)
 
 
 @needs_simulator
 @pytest.mark.parametrize("recipes", RECIPES, ids="-".join)
 def test_recipes(recipes):
-    """K has many blocks, because a warp reads the scales of 32 blocks at a time. The scales of a lie along k and
-    along its rows."""
-    for m, n, k, out in ((4, 140, 4500, F32), (20, 300, 1030, BF16), (7, 33, 260, F32)):
+    """The scales of a lie along k and along its rows."""
+    for m, n, k, out in (
+        (4, 140, 2500, F32),
+        (20, 300, 1030, BF16),
+        (7, 33, 260, F32),
+        (200, 150, 260, BF16),
+    ):
         given, exact, names = operands(m, n, k, recipes)
         assert_near(multiply(*given, out_dtype=out, **names), *exact)
         turned = (*given[:2], given[2].mT.contiguous().mT, given[3])
@@ -71,7 +78,7 @@ def test_recipes(recipes):
 @needs_simulator
 def test_epilogue_is_fused():
     """The kernel itself applies bias, activation and residual, to the sums."""
-    for m, n, out in ((5, 100, BF16), (70, 100, F32), (40, 301, BF16)):
+    for m, n, out in ((5, 100, BF16), (70, 100, F32), (40, 301, BF16), (150, 130, BF16)):
         given, exact, names = operands(m, n, 530, ("1x128", "128x128"))
         bias, residual = torch.randn(n).to(out), (100 * torch.randn(m, n)).to(out)
         with simulated_launches() as launches:
@@ -122,7 +129,9 @@ def test_what_it_leaves_to_other_rows(shape, recipes):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(
-    "shape", [(1, 4096, 4096), (16, 8192, 1000), (64, 520, 7168), (128, 28672, 530)], ids=str
+    "shape",
+    [(1, 4096, 4096), (16, 8192, 1000), (64, 520, 7168), (128, 28672, 530), (300, 5000, 2060)],
+    ids=str,
 )
 @pytest.mark.parametrize("recipes", RECIPES, ids="-".join)
 def test_on_a_gpu(shape, recipes):

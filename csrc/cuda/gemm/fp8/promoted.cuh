@@ -27,6 +27,7 @@ struct PromotedSource {
   using Y = OperandTile<uint8_t, Major::k, COLUMNS>;
   using Scales = ScaleBoxes<scaling, ROWS, COLUMNS, GROUP>;
   static constexpr int kCodes = X::kBytes + Y::kBytes;
+  static constexpr int kArrivals = Scales::kSingles > 0 ? 2 : 1;  // of the producer, for a stage
 
   // Like StageProducer (parts/main_loop.cuh), for stages that also have scales. With S::kReadsXOnce, L2
   // evicts X first.
@@ -38,6 +39,7 @@ struct PromotedSource {
         : stages_(shared.stage[0]), ring_(shared.ring), maps_(maps), scales_(scales) {}
 
     __device__ __forceinline__ void fill(const StageOrigin& from, int begin, int end, bool elected) {
+      const auto at = Scales::offsets(scales_, from.x, from.y);
       FASTGEMM_NO_UNROLL
       for (int step = begin; step < end; ++step)
         ring_.fill(at_, elected, kCodes + Scales::kBytes, [&](int stage, Barrier* full) {
@@ -45,7 +47,7 @@ struct PromotedSource {
           X::template load<S::kReadsXOnce>(to, &maps_.x, full, from.x, step * X::kK, 0);
           Y::load(to + X::kBytes, &maps_.y, full, from.y, step * Y::kK, 0);
           if constexpr (scaling != Scaling::sums)
-            Scales::load(to + kCodes, scales_, full, from.x, from.y, step);
+            Scales::load(to + kCodes, scales_, full, at, from.x, from.y, step);
         });
     }
 
@@ -102,9 +104,10 @@ struct PromotedSource {
     __device__ __forceinline__ void complete(float (&sum)[R], float (&product)[kSums]) {
       const int stage = __shfl_sync(0xffffffffu, at.stage, 0), group = step_ / kSteps;
       const auto* const boxes = reinterpret_cast<const float*>(stages_ + stage * S::kStageBytes + kCodes);
+      const float* const single = boxes + Scales::kBytes / 4;
       const GroupScales<scaling, kHalves == 2> scales(
-          boxes + group * ROWS, boxes + Scales::kX / 4 + group * COLUMNS + half * S::kWidth, row_,
-          of_block());
+          Scales::kBoxX ? boxes + group * ROWS + row_ : single + row_ / Scales::kLines,
+          Scales::kBoxY ? boxes + Scales::kY / 4 + group * COLUMNS + half * S::kWidth : single);
       wgmma_wait<later>(product);
       const bool ends_stage = is_last && step_ + kSteps == X::kSteps;
       const int done = at.stage;
@@ -130,10 +133,6 @@ struct PromotedSource {
       for (int i = 0; i < COUNT; ++i) issue<0>(product[i], ahead), ahead.advance();
       complete_all(sum, product, std::make_integer_sequence<int, COUNT>());
     }
-    // Scaling::blocks_by_columns: begins with the scales of X at row `row` and stage `stage`.
-    __device__ __forceinline__ void begin_blocks(const BlockLine& scales, int row, int stage) {
-      if constexpr (scaling == Scaling::blocks_by_columns) blocks_.begin(scales, row, stage);
-    }
     // Multiplies only the first half of the columns of the next group.
     template <int R>
     __device__ __forceinline__ void multiply_half(float (&sum)[R], float (&product)[kSums]) {
@@ -145,12 +144,6 @@ struct PromotedSource {
     __device__ __forceinline__ void complete_all(float (&sum)[R], float (&product)[COUNT][kSums],
                                                  std::integer_sequence<int, i...>) {
       (complete<0, true, COUNT - 1 - i>(sum, product[i]), ...);
-    }
-    __device__ __forceinline__ float of_block() {
-      if constexpr (scaling == Scaling::blocks_by_columns)
-        return blocks_.next();
-      else
-        return 1;
     }
     // The stage may be filled again: its products are complete, and all lanes have read its scales.
     __device__ __forceinline__ void release(int stage) {
@@ -164,9 +157,6 @@ struct PromotedSource {
     int row_;  // the thread's first row of X
     bool leader_;
     int step_ = 0;  // the next product begins with this instruction of its stage
-    struct None {};
-    [[no_unique_address]] std::conditional_t<scaling == Scaling::blocks_by_columns, BlockLineScales, None>
-        blocks_;
   };
 };
 

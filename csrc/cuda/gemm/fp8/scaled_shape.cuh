@@ -1,6 +1,8 @@
 // The tiles of scaled_wgmma and grouped_scaled_wgmma: registers, shared memory, and scales of whole lines.
 #pragma once
 
+#include <limits>
+
 #include "cuda/gemm/fp8/promoted.cuh"
 #include "cuda/gemm/fp8/scaled_tile.h"
 #include "cuda/gemm/fp8/spread_scales.cuh"
@@ -55,6 +57,24 @@ inline TensorMap map_of_scales(const BlockScales& s, int64_t lines, int64_t k, i
                           128 / group, Swizzle::none});
 }
 
+// Scales of blocks, in place. Those of e8m0 are copied.
+inline BlockLine block_line(const BlockScales& s, int64_t lines, int64_t k, Context& context) {
+  const int groups = int(ceil_div(k, int64_t{128}));
+  const int64_t of_block = std::min(s.block_rows, lines), blocks = ceil_div(lines, of_block);
+  const int64_t group_stride = s.block_cols >= k ? 0 : s.col_stride;
+  const int64_t last = (blocks - 1) * s.row_stride + (groups - 1) * group_stride;
+  if (s.type != ScaleType::f32 || last > std::numeric_limits<int>::max()) {
+    const SpreadScales spread = spread_scales(s, lines, k, 128, context);
+    return {spread.data, 1, int(spread.pitch), 1, int(lines), groups};
+  }
+  return {static_cast<const float*>(s.data),
+          int(s.row_stride),
+          int(group_stride),
+          int(of_block),
+          int(blocks),
+          groups};
+}
+
 // The scales of the lines of one side.
 struct ScaledLines {
   BlockScales scales;  // of lines and k
@@ -67,18 +87,14 @@ OperandScales operand_scales(const ScaledLines& x, const ScaledLines& y, int64_t
   if constexpr (S::kScaling == Scaling::sums) {
     made.x = line_scale(x.scales, x.lines, k, context), made.y = line_scale(y.scales, y.lines, k, context);
   } else {
-    if constexpr (S::kScaling == Scaling::blocks_by_columns) {
-      const int64_t lines = std::min(x.scales.block_rows, x.lines);
-      made.blocks = {static_cast<const float*>(x.scales.data),
-                     x.scales.row_stride,
-                     x.scales.col_stride,
-                     int(lines),
-                     int(ceil_div(x.lines, lines)),
-                     int(ceil_div(k, int64_t{S::kGroup}))};
-    } else {
+    if constexpr (S::kScaling == Scaling::blocks_by_columns)
+      made.blocks = block_line(x.scales, x.lines, k, context);
+    else
       made.box_x = map_of_scales(x.scales, x.lines, k, S::kGroup, S::kM, context);
-    }
-    made.box_y = map_of_scales(y.scales, y.lines, k, S::kGroup, S::kN, context);
+    if constexpr (S::kScaling == Scaling::blocks)
+      made.blocks = block_line(y.scales, y.lines, k, context);
+    else
+      made.box_y = map_of_scales(y.scales, y.lines, k, S::kGroup, S::kN, context);
   }
   return made;
 }

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   FASTGEMM_DYNAMIC_SHARED(typename S::Shared, shared);
   if (threadIdx.x == S::kConsumerThreads)
     prefetch_map(&maps.x), prefetch_map(&maps.y), prefetch_map(&maps.out);
-  shared->init();
+  shared->init(Source::kArrivals);
   if (threadIdx.x == 0) shared->tail.share.init(g.schedule.work);
   __syncthreads();
   launch_dependents();

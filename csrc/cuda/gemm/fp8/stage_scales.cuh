@@ -7,9 +7,9 @@
 //   Scaling::columns   Y, too: one for each column
 //   Scaling::blocks_by_columns   X: one for all rows of a warpgroup; Y: one for each column and group
 //
-// With blocks and columns, scales are a float32 matrix (groups, lines). A stage of the ring has the scales of
-// its groups behind the codes, as boxes (groups, rows of X) and (groups, columns of Y). Scales in any other
-// layout are copied first (fp8/spread_scales.cuh). Beyond k and the lines, boxes are filled with zeros.
+// A stage of the ring has the scales of its groups behind the codes. Those of rows and columns are boxes of a
+// float32 matrix (groups, lines); scales in any other layout are copied first (fp8/spread_scales.cuh). The
+// one of a block is read in place. Beyond k and the lines, scales are zeros.
 #pragma once
 
 #include "cuda/device/async_copy.cuh"
@@ -36,61 +36,67 @@ struct LineScale {
 // The scales of blocks of lines and groups.
 struct BlockLine {
   const float* data;
-  int64_t line_stride, group_stride;
+  int line_stride, group_stride;
   int lines;   // of a block
   int blocks;  // of lines
   int groups;  // in k; a stage beyond has codes of 0
-};
 
-// The scales of a line's block, group after group of k. Each lane of a warp holds the scale of one of 32
-// groups, and has already requested the scale of one of the next 32.
-class BlockLineScales {
- public:
-  __device__ __forceinline__ void begin(const BlockLine& s, int line, int group) {
-    const int lane = fresh_lane();
-    next_ = s.data + min(line / s.lines, s.blocks - 1) * s.line_stride + (group + lane) * s.group_stride;
-    step_ = 32 * s.group_stride, left_ = s.groups - group - lane, turn_ = 0;
-    held_ = load(), later_ = load();
+  __device__ __forceinline__ int offset(int line) const {
+    return min(line / lines, blocks - 1) * line_stride;
   }
-  // All lanes call it.
-  __device__ __forceinline__ float next() {
-    const float scale = __shfl_sync(0xffffffffu, held_, turn_);
-    if (++turn_ == 32) turn_ = 0, held_ = later_, later_ = load();
-    return scale;
+  // Copies the scale at an offset() and `group` to shared memory.
+  __device__ __forceinline__ void copy(float* to, int at, int group) const {
+    const bool inside = group < groups;
+    copy_async<4>(to, data + at + (inside ? group : 0) * group_stride, inside ? 4 : 0);
   }
-
- private:
-  __device__ __forceinline__ float load() {
-    const float scale = left_ > 0 ? *next_ : 0.0f;
-    next_ += step_, left_ -= 32;
-    return scale;
-  }
-
-  const float* next_;
-  int64_t step_;
-  int left_, turn_;
-  float held_, later_;
 };
 
 struct OperandScales {
   LineScale x, y;          // Scaling::sums
   TensorMap box_x, box_y;  // the others
-  BlockLine blocks;        // the scales of X with Scaling::blocks_by_columns
+  BlockLine blocks;        // the scales of Y with Scaling::blocks, of X with Scaling::blocks_by_columns
 };
 
-// Where the scales of a stage lie, in bytes behind its codes.
+// Where the scales of a stage lie, in bytes behind its codes: boxes of X and of Y, or single scales, which
+// the producer copies by itself.
 template <Scaling scaling, int ROWS, int COLUMNS, int GROUP>
 struct ScaleBoxes {
   static constexpr int kGroups = 128 / GROUP;  // of a stage
-  static constexpr int kX = scaling == Scaling::blocks_by_columns ? 0 : kGroups * ROWS * 4;
-  static constexpr int kY = kGroups * COLUMNS * 4;
-  static constexpr int kBytes = scaling == Scaling::sums ? 0 : kX + kY;
-  static constexpr int kRoom = (kBytes + 1023) / 1024 * 1024;  // tiles begin at multiples of 1024 bytes
+  static constexpr bool kBoxX = scaling == Scaling::blocks || scaling == Scaling::columns;
+  static constexpr bool kBoxY = scaling == Scaling::columns || scaling == Scaling::blocks_by_columns;
+  // Blocks have 128 lines, or all. A tile of 192 rows may begin in the middle of one.
+  static constexpr int kLines = ROWS % 128 == 0 ? 128 : 64;
+  static constexpr int kSingles = scaling == Scaling::blocks              ? 1
+                                  : scaling == Scaling::blocks_by_columns ? ROWS / kLines
+                                                                          : 0;
+  static constexpr int kY = kBoxX ? kGroups * ROWS * 4 : 0;                   // the boxes of X begin at 0
+  static constexpr int kBytes = kY + (kBoxY ? kGroups * COLUMNS * 4 : 0);     // of boxes; then single scales
+  static constexpr int kRoom = (kBytes + kSingles * 4 + 1023) / 1024 * 1024;  // tiles begin at such multiples
+  static_assert(kSingles == 0 || kGroups == 1);
 
+  // The offset of single scales of a tile.
+  struct Offsets {
+    int single[kSingles > 0 ? kSingles : 1];
+  };
+  __device__ __forceinline__ static Offsets offsets(const OperandScales& scales, int row, int column) {
+    Offsets at{};
+    if constexpr (kSingles > 0) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kSingles; ++i)
+        at.single[i] = scales.blocks.offset(scaling == Scaling::blocks ? column : row + kLines * i);
+    }
+    return at;
+  }
   __device__ __forceinline__ static void load(unsigned char* to, const OperandScales& scales, Barrier* full,
-                                              int row, int column, int stage) {
-    if constexpr (kX > 0) load_box(to, &scales.box_x, full, row, stage * kGroups, 0);
-    load_box(to + kX, &scales.box_y, full, column, stage * kGroups, 0);
+                                              const Offsets& at, int row, int column, int stage) {
+    if constexpr (kBoxX) load_box(to, &scales.box_x, full, row, stage * kGroups, 0);
+    if constexpr (kBoxY) load_box(to + kY, &scales.box_y, full, column, stage * kGroups, 0);
+    if constexpr (kSingles > 0) {
+      FASTGEMM_UNROLL
+      for (int i = 0; i < kSingles; ++i)
+        scales.blocks.copy(reinterpret_cast<float*>(to + kBytes) + i, at.single[i], stage);
+      arrive_after_copies(full);
+    }
   }
 };
 
@@ -152,12 +158,13 @@ class GroupScales {
   static constexpr bool kReadsLate = scaling == Scaling::columns || scaling == Scaling::blocks_by_columns ||
                                      (scaling == Scaling::blocks && !early);
 
-  // `x` and `y`: the group's boxes. The thread's first row is `row` of X.
-  __device__ __forceinline__ GroupScales(const float* x, const float* y, int row, float of_block)
-      : y_(y), x_{of_block, of_block} {
-    if constexpr (scaling == Scaling::sums || scaling == Scaling::blocks_by_columns) return;
+  // The thread's scales: x[0] and x[8] of its rows, or x[0] of the block; y[0] of the block or of the first
+  // column.
+  __device__ __forceinline__ GroupScales(const float* x, const float* y) : y_(y) {
+    if constexpr (scaling == Scaling::sums) return;
     FASTGEMM_UNROLL
-    for (int i = 0; i < 2; ++i) x_[i] = x[row + 8 * i] * (kReadsLate ? 1.0f : *y);
+    for (int i = 0; i < 2; ++i)
+      x_[i] = x[scaling == Scaling::blocks_by_columns ? 0 : 8 * i] * (kReadsLate ? 1.0f : *y);
   }
 
   // sum += the products of the group, times its scales.

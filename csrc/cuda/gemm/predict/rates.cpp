@@ -84,12 +84,11 @@ constexpr double kFp8Clock = 0.89;
 
 // The time until the busiest block ends, or that of memory.
 double scaled_wgmma_seconds(const GemmProblem& p, const Gpu& gpu) {
-  constexpr double kLaunch = 6.7e-6, kLonger = 1.29, kOfBandwidth = 0.56;
+  constexpr double kLaunch = 5.7e-6, kOfBandwidth = 0.56;
   const double cycles =
       plans::plan_scaled(p.m, p.n, p.k, plans::scaled_tiles(p, true), gpu.multiprocessors).cycles;
   const double bytes = double(p.n + p.m) * double(p.k) + double(p.m * p.n) * element_size(p.out_type);
-  return kLaunch +
-         std::max(cycles * kLonger / (kFp8Clock * gpu.clock), bytes / (kOfBandwidth * gpu.bandwidth));
+  return kLaunch + std::max(cycles / (kFp8Clock * gpu.clock), bytes / (kOfBandwidth * gpu.bandwidth));
 }
 
 double scaled_skinny_seconds(const GemmProblem& given, const Gpu& gpu) {
