@@ -48,7 +48,7 @@ PROBLEMS = {  # what, recipes, (M, N, K)
         *(
             (PRODUCT, r, (m, *w))
             for w in LAYERS
-            for m in (1, 16, 64, 128, 512)
+            for m in (1, 16, 64, 128, 256, 512)
             for r in (TENSOR, ROW, BLOCKS)
         ),
         *((ERRORS, r, (256, 384, k)) for r in (TENSOR, ROW, BLOCKS, FINE, MX) for k in (1024, 8192, 65536)),
