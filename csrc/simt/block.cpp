@@ -186,9 +186,21 @@ void Block::run_block() {
   end_stores();
 }
 
+void Block::set_registers(int count, const void* site) {
+  constexpr int kOfMultiprocessor = 1 << 16;
+  current().registers = count;
+  int sum = 0;
+  for (const Thread& t : of_block(current().rank)) sum += t.registers;
+  if (sum > kOfMultiprocessor)
+    report_and_stop("registers",
+                    "threads of a block claim " + std::to_string(sum) + " registers; there are " +
+                        std::to_string(kOfMultiprocessor),
+                    {trace::pc_of(site)});
+}
+
 void Block::start(int thread) {
   Thread& t = threads_[size_t(thread)];
-  t.state = State::ready, t.arrived = false;
+  t.state = State::ready, t.arrived = false, t.registers = 0;
   t.block = dim3(place_.x + unsigned(t.rank), place_.y, place_.z);
   t.fiber.start(stacks_->of(thread), Stacks::kUsable, thread_main, this);
 }

@@ -39,6 +39,7 @@ struct Thread {
   const void* argument;
   bool arrived;  // at the cluster's barrier, in this phase of it
   uint64_t cluster_phase;
+  int registers;  // 0: as many as the kernel began with
 };
 
 // A block, or a cluster of blocks.
@@ -68,6 +69,7 @@ class Block {
   int cluster() const { return cluster_; }
   void* shared(int rank) const { return shared_.get() + size_t(rank) * shared_pitch(); }
   size_t shared_bytes() const { return shared_bytes_; }
+  void set_registers(int count, const void* site);
   void arrive_at_cluster(const void* site);
   void wait_for_cluster(const void* site);
   struct Load {

@@ -190,9 +190,13 @@ inline uint32_t shared_address(const void* p) { return uint32_t(reinterpret_cast
 __forceinline__ void named_barrier(int id, int threads) { runtime::block_barrier(id, threads); }
 inline bool elect_one() { return __ballot_sync(runtime::kFullWarp, 1) != 0 && runtime::lane_index() == 0; }
 template <int registers>
-void release_registers() {}
+__forceinline__ void release_registers() {
+  runtime::set_registers(registers);
+}
 template <int registers>
-void claim_registers() {}
+__forceinline__ void claim_registers() {
+  runtime::set_registers(registers);
+}
 inline void fence_async_shared() { order::fence_async(); }
 __forceinline__ void store_release(uint32_t* flag, uint32_t value) {
   order::release(flag);

@@ -93,6 +93,7 @@ void* in_shared_of(const void* own, int rank) {
   return static_cast<std::byte*>(block.shared(rank)) + offset;
 }
 
+void set_registers(int count) { block.set_registers(count, __builtin_return_address(0)); }
 void cluster_arrive() { block.arrive_at_cluster(__builtin_return_address(0)); }
 void cluster_wait() { block.wait_for_cluster(__builtin_return_address(0)); }
 

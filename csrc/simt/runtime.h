@@ -79,6 +79,10 @@ void* in_shared_of(const void* own, int rank);
 void cluster_arrive();
 void cluster_wait();
 
+// The registers that the calling thread has from now on (setmaxnreg). It is an error if the threads of the
+// block that have called this have more than a multiprocessor: they would wait for each other for ever.
+void set_registers(int count);
+
 // Waits until `threads` threads of the block wait at barrier `id`. 0: all threads that have not returned.
 void block_barrier(int id, int threads);
 

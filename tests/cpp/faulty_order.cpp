@@ -195,6 +195,17 @@ void crossed_barriers(Arguments x) {
   x.out[i] = x.in[i];
 }
 
+// Four warpgroups claim more registers than a multiprocessor has, so that a GPU would wait for ever.
+template <bool faulty>
+void too_many_registers(Arguments x) {
+  const int i = int(threadIdx.x);
+  if (faulty)
+    claim_registers<136>();  // fault: too_many_registers
+  else
+    claim_registers<128>();
+  x.out[i] = x.in[i];
+}
+
 int same(int i) { return input(i); }
 int reversed_32(int i) { return input(31 - i); }
 int reversed_40(int i) { return input(39 - i); }
@@ -225,6 +236,7 @@ constexpr Case kCases[] = {
     {FASTGEMM_CASE(barrier_in_branches), "barrier divergence", one_more_above, {.threads = 64}},
     {FASTGEMM_CASE(too_few_at_barrier), "deadlock", same, {.threads = 96}},
     {FASTGEMM_CASE(crossed_barriers), "deadlock", same, {.threads = 64}},
+    {FASTGEMM_CASE(too_many_registers), "registers", same, {.threads = 512}},
 };
 
 }  // namespace

@@ -105,9 +105,9 @@ struct PromotedSource {
       const int stage = __shfl_sync(0xffffffffu, at.stage, 0), group = step_ / kSteps;
       const auto* const boxes = reinterpret_cast<const float*>(stages_ + stage * S::kStageBytes + kCodes);
       const float* const single = boxes + Scales::kBytes / 4;
-      const GroupScales<scaling, kHalves == 2> scales(
-          Scales::kBoxX ? boxes + group * ROWS + row_ : single + row_ / Scales::kLines,
-          Scales::kBoxY ? boxes + Scales::kY / 4 + group * COLUMNS + half * S::kWidth : single);
+      const float* const y = boxes + Scales::kY / 4 + group * COLUMNS + half * S::kWidth;
+      const GroupScales<scaling, kHalves == 2> scales(boxes + group * ROWS, Scales::kBoxY ? y : single, row_,
+                                                      of_block(single));
       wgmma_wait<later>(product);
       const bool ends_stage = is_last && step_ + kSteps == X::kSteps;
       const int done = at.stage;
@@ -144,6 +144,10 @@ struct PromotedSource {
     __device__ __forceinline__ void complete_all(float (&sum)[R], float (&product)[COUNT][kSums],
                                                  std::integer_sequence<int, i...>) {
       (complete<0, true, COUNT - 1 - i>(sum, product[i]), ...);
+    }
+    // The scale of the thread's block of X.
+    __device__ __forceinline__ float of_block(const float* single) const {
+      return scaling == Scaling::blocks_by_columns ? single[row_ / Scales::kLines] : 1;
     }
     // The stage may be filled again: its products are complete, and all lanes have read its scales.
     __device__ __forceinline__ void release(int stage) {

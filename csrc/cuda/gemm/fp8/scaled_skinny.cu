@@ -25,7 +25,7 @@ template <int ROWS, int COLUMNS, int SPLITS, bool TURNED, Scaling SCALING>
 struct SkinnyShape {
   static constexpr bool kTurned = TURNED;
   // A thread has two products of 64 registers each, and the sums. The producer's warpgroup leaves it its own.
-  static constexpr bool kBig = ROWS * COLUMNS == 128 * 128;
+  static constexpr bool kBig = ROWS == 128 && COLUMNS == 128;
   static constexpr int kM = ROWS, kN = COLUMNS, kSplits = SPLITS, kWidth = COLUMNS;
   static constexpr Scaling kScaling = SCALING;
   [[maybe_unused]] static constexpr int kGroup = 128;

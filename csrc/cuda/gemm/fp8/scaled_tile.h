@@ -26,7 +26,7 @@ struct ScaledCost {
 };
 inline constexpr ScaledCost kScaledCosts[] = {
     {256, 128, {1090, 1260, 0}, 3300},
-    {192, 128, {850, 860, 1350}, 3100},
+    {192, 128, {810, 860, 1350}, 3100},
     {256, 64, {850, 900, 1200}, 2100},  // only of C^T, for few rows of C
     {192, 64, {610, 660, 900}, 3000}};
 // Partial sums of a tile of 256 x 128: storing them, and adding those of one other block.

@@ -158,13 +158,12 @@ class GroupScales {
   static constexpr bool kReadsLate = scaling == Scaling::columns || scaling == Scaling::blocks_by_columns ||
                                      (scaling == Scaling::blocks && !early);
 
-  // The thread's scales: x[0] and x[8] of its rows, or x[0] of the block; y[0] of the block or of the first
-  // column.
-  __device__ __forceinline__ GroupScales(const float* x, const float* y) : y_(y) {
-    if constexpr (scaling == Scaling::sums) return;
+  // `x` and `y`: the scales of the group. The thread's first row is `row` of X.
+  __device__ __forceinline__ GroupScales(const float* x, const float* y, int row, float of_block)
+      : y_(y), x_{of_block, of_block} {
+    if constexpr (scaling == Scaling::sums || scaling == Scaling::blocks_by_columns) return;
     FASTGEMM_UNROLL
-    for (int i = 0; i < 2; ++i)
-      x_[i] = x[scaling == Scaling::blocks_by_columns ? 0 : 8 * i] * (kReadsLate ? 1.0f : *y);
+    for (int i = 0; i < 2; ++i) x_[i] = x[row + 8 * i] * (kReadsLate ? 1.0f : *y);
   }
 
   // sum += the products of the group, times its scales.
