@@ -62,9 +62,11 @@ def enable(
     level, kernel = checked_choice(level, kernel, precision, invariant, "fastgemm.enable")
     _override_library.require("fastgemm.enable")
     routed = Routed()
-    _tune_all(tune)
     counts = routed._counts if count else None
-    set_everywhere(False, Choice(level, kernel, precision, counts, extend=extend).frame())
+    choice = Choice(level, kernel, precision, counts, extend=bool(extend))
+    frame = choice.frame()  # made before anything changes, because it may raise
+    _tune_all(bool(tune))
+    set_everywhere(False, frame)
     return routed
 
 

@@ -112,7 +112,7 @@ class patch(contextlib.ContextDecorator):  # lower case, because it is used like
     ) -> None:
         self._level, self._kernel = checked_choice(level, kernel, precision, invariant, "fastgemm.patch")
         self._precision = precision
-        self._counts, self._tune, self._extend = count, tune, extend
+        self._counts, self._tune, self._extend = count, bool(tune), bool(extend)
         self._entered = _Entered()
         self._threads = _Threads()
         self.routed: Routed = Routed()

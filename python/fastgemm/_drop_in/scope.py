@@ -74,18 +74,21 @@ def depth() -> int:
 
 
 def enter(choice: Choice) -> Entry:
+    """Changes nothing if it raises, as Ctrl-C or a lack of memory may make it."""
     outer = innermost()
+    frame = choice.frame(outer)
+    entry = Entry(choice)
     if not _entries.inside:
         _entries.outside = outer
-    entry = Entry(choice)
+    _set_innermost(frame)
     _entries.inside.append(entry)
-    _set_innermost(choice.frame(outer))
     return entry
 
 
 def leave(entry: Entry) -> None:
-    _entries.inside.remove(entry)
+    inside = [other for other in _entries.inside if other is not entry]
     frame = _entries.outside
-    for left in _entries.inside:
+    for left in inside:
         frame = left.choice.frame(frame)
     _set_innermost(frame)
+    _entries.inside = inside

@@ -108,6 +108,27 @@ def test_called_again_it_replaces_the_choice(device):
 
 
 @every_device
+@pytest.mark.parametrize("arguments", [{"extend": 1}, {"tune": 1}, {"tune": None, "extend": ""}], ids=str)
+@pytest.mark.parametrize("start", [fastgemm.patch, fastgemm.enable])
+def test_every_truth_value_is_taken(start, arguments, device, measured):
+    a = draw(9, 9)
+    started = start(**arguments)
+    with started if start is fastgemm.patch else contextlib.nullcontext(started) as routed:
+        a @ a
+    assert routed.total == 1 and entered() == 0
+    assert bool(measured) == bool(arguments.get("tune"))
+
+
+def test_what_cannot_be_enabled_does_not_tune(monkeypatch):
+    tunes = []
+    monkeypatch.setattr("fastgemm._drop_in.enable.set_tunes_all", tunes.append)
+    monkeypatch.setattr("fastgemm._drop_in.scope.patch_frame", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fastgemm.enable(tune=True)
+    assert not tunes
+
+
+@every_device
 @pytest.mark.parametrize(("arguments", "error", "message"), BAD_CHOICES)
 def test_bad_arguments_change_nothing(arguments, error, message, device):
     a = draw(9, 9)

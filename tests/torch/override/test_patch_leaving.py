@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import fastgemm
 import pytest
 import torch
+from fastgemm._drop_in import scope
 from patches import draw, entered, needs_library
 from reference import every_device
 
@@ -121,3 +122,20 @@ def test_a_patch_that_was_left_keeps_no_data(device):
 
     assert elsewhere(enter_and_leave) == ""
     assert not len(patch._threads)
+
+
+def test_a_patch_that_could_not_be_entered_is_not_active(device, monkeypatch):
+    """Ctrl-C or a lack of memory may end the making of a frame. The patches around it are left as ever."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    a = draw(5, 5)
+    with fastgemm.patch(level=1) as outer:
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(scope, "patch_frame", interrupted)
+            with pytest.raises(KeyboardInterrupt), fastgemm.patch(level=2):
+                pytest.fail("it was entered")
+        assert entered() == 1
+        a @ a
+    assert entered() == 0 and outer.total == 1
