@@ -1,28 +1,55 @@
-"""Code that examples/models.py and examples/transformer.py share: options, rows, and the output of a report."""
+"""What the examples that time share: their options, and the output of what they found."""
 
 from __future__ import annotations
 
+import json as json_module
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+from fastgemm.bench import describe
 from fastgemm.bench.problems import dtype_name
 from fastgemm.bench.records import Measurement, Report
 from fastgemm.bench.session import Session
 from fastgemm.cli import options
-from fastgemm.cli.console import write_outputs
+from fastgemm.cli.console import console, write_file, write_outputs
+from rich.table import Table
 
 BASELINE = "torch"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def with_options(command: Callable[..., None], *given: options.Option) -> Callable[..., None]:
+    """Gives a command these options, the first one at the top of its help."""
+    for option in reversed(given):
+        command = option(command)
+    return command
 
 
 def common_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options level, device, threads, budget, json, csv and plot."""
-    for option in (options.outputs, options.budget, options.threads, options.device):
-        command = option(command)
+    """Gives a command the options level, device, threads, budget, json and csv."""
     told = "Of the products; default: the fastest kernel known."
-    return click.option("--level", type=click.IntRange(1, 7), help=told)(command)
+    level = click.option("--level", type=click.IntRange(1, 7), help=told)
+    given = (options.device, options.threads, options.budget, options.json, options.csv)
+    return with_options(command, level, *given)
+
+
+def options_of_ways(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command that times ways of one computation the options device, budget and json."""
+    told = "Seconds for each way."
+    budget = click.option("--budget", type=options.Seconds(), default=1.0, show_default=True, help=told)
+    return with_options(command, options.device, budget, options.json)
+
+
+def give(table: Table, rows: list[dict[str, Any]], device: str, json: Path | None, **facts: str) -> None:
+    """Shows a table, unless its rows are written to the output, and writes them with the facts about them."""
+    if str(json) != "-":
+        console().print(table)
+    if json:
+        found = {"environment": describe(device), **facts, "rows": rows}
+        write_file(json, lambda file: file.write(json_module.dumps(found, indent=1) + "\n"))
 
 
 def row(session: Session, dtype: torch.dtype, **more: Any) -> Measurement:
@@ -38,7 +65,6 @@ def hand_over(
     *,
     json: Path | None,
     csv: Path | None,
-    plot: Path | None,
 ) -> None:
     """Shows a report, unless one is written to the output, and writes it.
 
@@ -47,7 +73,7 @@ def hand_over(
     """
     if str(json) != "-" and str(csv) != "-":
         show(report)
-    write_outputs(report, json=json, csv=csv, plot=plot)
+    write_outputs(report, json=json, csv=csv, plot=None)
     if not report.right:
         wrong = [
             f"{r.label}, {r.type_name}, {r.group}, {r.kernel}: {r.message}"

@@ -17,7 +17,6 @@ is missing.
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,10 @@ import click
 import fastgemm
 import repository  # noqa: F401
 import torch
-from fastgemm.bench import describe
+from comparing import give, options_of_ways
 from fastgemm.bench.cuda_timing import CudaTimer
-from fastgemm.bench.devices import best_device
 from fastgemm.bench.timing import CpuTimer, interleave
-from fastgemm.cli.console import console
+from fastgemm.cli import options
 from networks import Sizes, build
 from quantized_llama import SIZES, dequantized
 from rich.table import Table
@@ -105,26 +103,25 @@ def table_of(rows: list[dict[str, Any]], title: str, tokens: int) -> Table:
 
 
 @click.command(help=__doc__)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default=best_device)
 @click.option("--recipe", "recipes", type=click.Choice(RECIPES), multiple=True, help="Default: all.")
 @click.option("--layers", type=click.IntRange(1), help="Default: 8 on a GPU, 2 on a CPU.")
 @click.option("--width", type=click.IntRange(1), help="Of the model; a multiple of 128. Others grow with it.")
 @click.option(
     "--tokens", type=click.IntRange(1), help="Of one sequence. Default: 2048 on a GPU, 64 on a CPU."
 )
-@click.option("--budget", type=float, default=1.0, show_default=True, help="Seconds for each way.")
-@click.option("--json", "path", type=click.Path(path_type=Path), help="Write what was found there.")
+@options_of_ways
 @torch.no_grad()
 def main(
-    device: str,
+    device: str | None,
     recipes: tuple[str, ...],
     layers: int | None,
     width: int | None,
     tokens: int | None,
     budget: float,
-    path: Path | None,
+    json: Path | None,
 ) -> None:
     torch.manual_seed(0)
+    device = options.chosen_device(device)
     sizes, tokens = SIZES[device], tokens or (2048 if device == "cuda" else 64)
     if width is not None:
         if width % 128:
@@ -134,10 +131,8 @@ def main(
     ids = torch.randint(sizes.vocabulary, (1, tokens), device=device)
     rows, wrong = measured(sizes, recipes or RECIPES, ids, budget)
     title = f"Llama of {sizes.layers} layers of {sizes.width}, a forward pass of {tokens} tokens"
-    console().print(table_of(rows, title, tokens))
-    if path:
-        head = {"environment": describe(device), "command": "python examples/fp8.py", "title": title}
-        path.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
+    table = table_of(rows, title, tokens)
+    give(table, rows, device, json, command="python examples/fp8.py", title=title)
     if wrong:
         raise click.ClickException("hidden states err more than by rounding alone:\n" + "\n".join(wrong))
 

@@ -17,7 +17,6 @@ e4m3, whose numbers have 4 bits fewer), 2 usage, or the transformers library is 
 from __future__ import annotations
 
 import copy
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -26,11 +25,10 @@ import click
 import fastgemm
 import repository  # noqa: F401
 import torch
-from fastgemm.bench import describe
+from comparing import give, options_of_ways
 from fastgemm.bench.cuda_timing import CudaTimer
-from fastgemm.bench.devices import best_device
 from fastgemm.bench.timing import CpuTimer, interleave
-from fastgemm.cli.console import console
+from fastgemm.cli import options
 from networks import Sizes, build
 from quantized_llama import SIZES
 from rich.table import Table
@@ -127,33 +125,30 @@ def table_of(rows: list[dict[str, Any]], title: str) -> Table:
 
 
 @click.command(help=__doc__)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default=best_device)
 @click.option("--recipe", "recipes", type=click.Choice(list(OF_WEIGHTS)), multiple=True, help="Default: all.")
 @click.option("--layers", type=click.IntRange(1), default=2, show_default=True)
 @click.option(
     "--tokens", type=click.IntRange(1), help="Of one sequence. Default: 4096 on a GPU, 64 on a CPU."
 )
-@click.option("--budget", type=float, default=1.0, show_default=True, help="Seconds for each way.")
-@click.option("--json", "path", type=click.Path(path_type=Path), help="Write what was found there.")
+@options_of_ways
 def main(
-    device: str,
+    device: str | None,
     recipes: tuple[str, ...],
     layers: int,
     tokens: int | None,
     budget: float,
-    path: Path | None,
+    json: Path | None,
 ) -> None:
     torch.manual_seed(0)
+    device = options.chosen_device(device)
     given = SIZES[device]
     sizes = Sizes(layers, given.width, given.heads, given.inner, given.vocabulary)
     count = tokens or (4096 if device == "cuda" else 64)
     ids = torch.randint(sizes.vocabulary, (1, count), device=device)
     rows = measured(sizes, recipes or tuple(OF_WEIGHTS), ids, budget)
     title = f"Llama of {sizes.layers} layers of {sizes.width}, forward and backward of {count} tokens"
-    console().print(table_of(rows, title))
-    if path:
-        head = {"environment": describe(device), "command": "python examples/fp8_training.py", "title": title}
-        path.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
+    table = table_of(rows, title)
+    give(table, rows, device, json, command="python examples/fp8_training.py", title=title)
     most = LARGEST_ERROR * rows[0]["error"]
     wrong = [f"{row['layers']}: {row['error']:.1e}" for row in rows if not row["error"] <= most]
     if wrong:

@@ -31,7 +31,7 @@ import click
 import fastgemm
 import repository  # noqa: F401
 import torch
-from comparing import common_options, hand_over, row
+from comparing import DTYPES, common_options, hand_over, row
 from fastgemm.bench.checking import raised
 from fastgemm.bench.environment import describe, using_threads
 from fastgemm.bench.formatting import rate, ratio
@@ -62,7 +62,6 @@ from rounding import Difference, Values, by_kind, differences, outcome, spread
 from studies.timers import WallTimer
 from torch import Tensor, nn
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 MODEL, COMPILED, CHAIN = "eager", "compiled", "chain"  # groups of the rows
 TO_COMPILE = "llama-prefill"
 WIDE = 32  # sequences; under --invariant, one of them alone must have the same bits as among all
@@ -350,7 +349,6 @@ def main(
     budget: float | None,
     json: Path | None,
     csv: Path | None,
-    plot: Path | None,
 ) -> None:
     """Time models of the transformers library in torch, under fastgemm.patch and converted."""
     device = options.chosen_device(device)
@@ -360,7 +358,7 @@ def main(
     timer = WallTimer() if device == "cuda" else None
     with failures_as_exit_code(), using_threads(threads), Session(device, timer) as session:
         report = run(plan, session, level, timing)
-    hand_over(report, show, "wrong, or not run", json=json, csv=csv, plot=plot)
+    hand_over(report, show, "wrong, or not run", json=json, csv=csv)
 
 
 if __name__ == "__main__":

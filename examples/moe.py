@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,10 +25,9 @@ import click
 import fastgemm
 import repository  # noqa: F401
 import torch
-from fastgemm.bench import describe
-from fastgemm.bench.devices import best_device
+from comparing import give, options_of_ways
 from fastgemm.bench.timing import CpuTimer, interleave
-from fastgemm.cli.console import console
+from fastgemm.cli import options
 from rich.table import Table
 from studies.timers import WallTimer
 from torch import Tensor, nn
@@ -191,15 +189,19 @@ def table_of(rows: list[dict[str, Any]], title: str) -> Table:
 
 
 @click.command(help=__doc__)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default=best_device)
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="bfloat16", show_default=True)
 @click.option("--layers", type=click.IntRange(1), help="Default: 4 on a GPU, 2 on a CPU.")
 @click.option("--tokens", type=click.IntRange(1), help="Of a sequence. Default: 1024 on a GPU, 64 on a CPU.")
-@click.option("--budget", type=float, default=1.0, show_default=True, help="Seconds for each way of a step.")
-@click.option("--json", "path", type=click.Path(path_type=Path), help="Write what was found there.")
+@options_of_ways
 def main(
-    device: str, dtype: str, layers: int | None, tokens: int | None, budget: float, path: Path | None
+    device: str | None,
+    dtype: str,
+    layers: int | None,
+    tokens: int | None,
+    budget: float,
+    json: Path | None,
 ) -> None:
+    device = options.chosen_device(device)
     sizes = asdict(SIZES[device])
     sizes |= {name: n for name, n in (("layers", layers), ("tokens", tokens)) if n is not None}
     s = Sizes(**sizes)
@@ -210,10 +212,7 @@ def main(
         f"{s.layers} layers of {s.hidden}, {s.experts} experts of {s.inner}, {s.chosen} for a token, "
         f"{s.sequences} x {s.tokens} tokens, {dtype}"
     )
-    console().print(table_of(rows, title))
-    if path:
-        head = {"environment": describe(device), "command": "python examples/moe.py", "title": title}
-        path.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
+    give(table_of(rows, title), rows, device, json, command="python examples/moe.py", title=title)
     torchs = {row["step"]: row["error"] for row in rows if row["way"] == TORCH}
     wrong = [f"{r['step']}, {r['way']}: {r['error']:.1e}" for r in rows if r["error"] > 2 * torchs[r["step"]]]
     if wrong:

@@ -14,7 +14,6 @@ Exit codes: 0 fine, 1 the error of fastgemm is more than 1.5 times that of torch
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,10 @@ import click
 import fastgemm
 import repository  # noqa: F401
 import torch
-from fastgemm.bench import describe
+from comparing import give, options_of_ways
 from fastgemm.bench.cuda_timing import CudaTimer
-from fastgemm.bench.devices import best_device
 from fastgemm.bench.timing import CpuTimer, interleave
-from fastgemm.cli.console import console
+from fastgemm.cli import options
 from rich.table import Table
 from torch import Tensor
 
@@ -111,39 +109,36 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def parse_shape(text: str) -> tuple[int, int]:
-    try:
-        m, n = sorted(int(size) for size in text.split("x"))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no shape; write 4096x11008") from None
-    return m, n
+def layer(shape: tuple[int, ...]) -> tuple[int, int]:
+    """(M, N) with M <= N; a single size stands for both. Raises click.BadParameter."""
+    if len(shape) > 2:
+        told = f"a layer has two sizes, got {len(shape)}: write 4096x11008"
+        raise click.BadParameter(told, param_hint=options.SHAPE)
+    return min(shape), max(shape)
 
 
-@click.command(help=__doc__)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default=best_device)
+@click.command(cls=options.CommandWithShapes, help=__doc__)
 @click.option("--dtype", type=click.Choice(["bfloat16", "float16", "float32"]), multiple=True)
-@click.option("--shape", "shapes", multiple=True, metavar="MxN", help="Of a layer.")
-@click.option("--budget", type=float, default=1.0, help="Seconds for each way.", show_default=True)
+@click.option(options.SHAPE, "shapes", multiple=True, type=options.Shape(), metavar="MxN", help="Of a layer.")
 @click.option("--compile/--no-compile", "compiles", default=True, help="Beside torch.compile as well.")
-@click.option("--json", "path", type=click.Path(path_type=Path), help="Write what was found there.")
+@options_of_ways
 def main(
-    device: str,
+    device: str | None,
     dtype: tuple[str, ...],
-    shapes: tuple[str, ...],
+    shapes: tuple[tuple[int, ...], ...],
     budget: float,
     compiles: bool,
-    path: Path | None,
+    json: Path | None,
 ) -> None:
     torch.manual_seed(0)
+    device = options.chosen_device(device)
+    layers = [layer(shape) for shape in shapes] or SHAPES[device]
     rows = [
         measured(shape, getattr(torch, name), device, budget, compiles)
         for name in dtype or (("bfloat16", "float32") if device == "cuda" else ("float32",))
-        for shape in ([parse_shape(text) for text in shapes] or SHAPES[device])
+        for shape in layers
     ]
-    console().print(table_of(rows))
-    if path:
-        head = {"environment": describe(device), "command": "python examples/newton_schulz.py"}
-        path.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
+    give(table_of(rows), rows, device, json, command="python examples/newton_schulz.py")
     worse = [row for row in rows if row["ways"]["fastgemm"]["error"] > 1.5 * row["ways"]["torch"]["error"]]
     if worse:
         raise click.ClickException(f"fastgemm errs more than torch: {[row['shape'] for row in worse]}")

@@ -17,7 +17,6 @@ transformers library is missing.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,10 @@ import click
 import fastgemm
 import repository  # noqa: F401
 import torch
-from fastgemm.bench import describe
+from comparing import give, options_of_ways
 from fastgemm.bench.cuda_timing import CudaTimer
-from fastgemm.bench.devices import best_device
 from fastgemm.bench.timing import CpuTimer, interleave
-from fastgemm.cli.console import console
+from fastgemm.cli import options
 from networks import Sizes, build
 from rich.table import Table
 from torch import Tensor, nn
@@ -143,7 +141,6 @@ def table_of(rows: list[dict[str, Any]], title: str) -> Table:
 
 
 @click.command(help=__doc__)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default=best_device)
 @click.option(
     "--format", "formats", type=click.Choice(FORMATS), multiple=True, help="Default: int8, fp8, int4."
 )
@@ -151,20 +148,20 @@ def table_of(rows: list[dict[str, Any]], title: str) -> Table:
 @click.option("--width", type=click.IntRange(1), help="Of the model; a multiple of 128. Others grow with it.")
 @click.option("--sequences", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--context", type=click.IntRange(1), default=128, show_default=True, help="Tokens before.")
-@click.option("--budget", type=float, default=1.0, show_default=True, help="Seconds for each way.")
-@click.option("--json", "path", type=click.Path(path_type=Path), help="Write what was found there.")
+@options_of_ways
 @torch.no_grad()
 def main(
-    device: str,
+    device: str | None,
     formats: tuple[str, ...],
     layers: int | None,
     width: int | None,
     sequences: int,
     context: int,
     budget: float,
-    path: Path | None,
+    json: Path | None,
 ) -> None:
     torch.manual_seed(0)
+    device = options.chosen_device(device)
     sizes = SIZES[device]
     if width is not None:
         if width % 128:
@@ -176,14 +173,8 @@ def main(
     title = (
         f"Llama of {sizes.layers} layers of {sizes.width}, a token of {sequences} sequences after {context}"
     )
-    console().print(table_of(rows, title))
-    if path:
-        head = {
-            "environment": describe(device),
-            "command": "python examples/quantized_llama.py",
-            "title": title,
-        }
-        path.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
+    table = table_of(rows, title)
+    give(table, rows, device, json, command="python examples/quantized_llama.py", title=title)
     if wrong:
         raise click.ClickException("logits err more than those of dequantized weights:\n" + "\n".join(wrong))
 

@@ -1,5 +1,6 @@
 """Tensor parallelism: the two products of a transformer's MLP, shared by several devices.
 
+\b
     torchrun --standalone --nproc-per-node 2 examples/tensor_parallel.py
     torchrun --standalone --nproc-per-node 2 examples/tensor_parallel.py --size 1024 2048 8192 --type tf32
 
@@ -8,6 +9,7 @@ and else CPU cores, connected through gloo. The model's code is that of one devi
 ``up`` cut into columns and ``down`` into rows, so that each device computes its share of the hidden units and one
 all-reduce adds up what they contribute:
 
+\b
     x (tokens, hidden) @ up (hidden, ffn)   ->  gelu  @  down (ffn, hidden)   ->  sum of
     replicated           Shard(1)               Shard(1)      Shard(0)            Partial
 
@@ -18,7 +20,6 @@ docs/scale.md explains the figures.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import fastgemm
 import repository  # noqa: F401
 import torch
@@ -33,6 +35,8 @@ import torch.distributed as dist
 from fastgemm.bench import CpuTimer, Interleaved, Timer, describe, interleave
 from fastgemm.bench.cuda_timing import CudaTimer
 from fastgemm.bench.records import Measurement, Report
+from fastgemm.cli import options
+from fastgemm.cli.console import write_file
 from render.models import SCALING
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -255,32 +259,54 @@ def run(mesh: DeviceMesh, sizes: list[tuple[int, int, int]], types: list[str], r
     return report
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--size", type=int, nargs=3, action="append", metavar=("TOKENS", "HIDDEN", "FFN"))
-    parser.add_argument("--type", choices=TYPES, action="append", help="default: float32 and bfloat16")
-    parser.add_argument("--rounds", type=int, default=16, help="samples of each call")
-    parser.add_argument("--json", type=Path, help="where to write the report")
-    arguments = parser.parse_args()
+@click.command(help=__doc__)
+@click.option(
+    "--size",
+    "sizes",
+    type=options.Count(),
+    nargs=3,
+    multiple=True,
+    metavar="TOKENS HIDDEN FFN",
+    help="May be repeated.",
+)
+@click.option(
+    "--type",
+    "types",
+    type=click.Choice(list(TYPES)),
+    multiple=True,
+    default=["float32", "bfloat16"],
+    show_default=True,
+    help="May be repeated.",
+)
+@click.option(
+    "--rounds", type=options.Count(1000), default=16, show_default=True, help="Samples of each call."
+)
+@options.json
+def main(
+    sizes: tuple[tuple[int, int, int], ...], types: tuple[str, ...], rounds: int, json: Path | None
+) -> None:
     if "LOCAL_RANK" not in os.environ:
-        parser.error(f"start it by torchrun: torchrun --standalone --nproc-per-node 2 {sys.argv[0]}")
+        start = f"torchrun --standalone --nproc-per-node 2 {sys.argv[0]}"
+        raise click.UsageError(f"start it by torchrun: {start}")
     with processes() as mesh:
-        sizes = [tuple(size) for size in arguments.size or SIZES[mesh.device_type]]
-        report = run(mesh, sizes, arguments.type or ["float32", "bfloat16"], arguments.rounds)
+        report = run(mesh, list(sizes) or SIZES[mesh.device_type], list(types), rounds)
         if dist.get_rank() == 0:
-            print(SCALING.text(report.results))
+            if str(json) != "-":
+                print(SCALING.text(report.results))
             for row in report.results:
                 if row.message and not row.right:
                     print(f"WRONG: {row.label} {row.type_name}, {row.choice}: {row.message}", file=sys.stderr)
-            if arguments.json:
-                arguments.json.write_text(report.to_json(), encoding="utf-8")
-        return 0 if report.right else 1
+            if json:
+                write_file(json, lambda file: file.write(report.to_json()))
+        if not report.right:
+            sys.exit(1)
 
 
 if __name__ == "__main__":
-    status = main()
+    try:
+        main()
+    except SystemExit as end:
+        status = int(end.code or 0)
     # torch's caches of DTensor operations keep the process group, and with it gloo's threads, beyond
     # destroy_process_group. A thread of gloo that releases its last tensor needs the interpreter. If the
     # interpreter is shutting down at that time, the process ends by SIGABRT. So the process exits without shutting

@@ -10,6 +10,8 @@ if not torch.distributed.is_available():
     pytest.skip("this torch is built without torch.distributed", allow_module_level=True)
 
 import fastgemm
+import tensor_parallel
+from click.testing import CliRunner
 from pages import ROOT
 from processes import run_forked, run_python
 from ranks import LOOPBACK, Ranks
@@ -87,6 +89,20 @@ def test_ends_well_while_a_thread_holds_a_tensor(tmp_path):
 def test_says_how_to_start_it():
     done = run_forked(f"import runpy; runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')")
     assert done.returncode == 2 and "torchrun --standalone --nproc-per-node 2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--size", "0", "0", "0"], "'--size': 0 is not in the range"),
+        (["--rounds", "0"], "'--rounds': 0 is not in the range"),
+        (["--json", "/nonexistent/x"], "does not exist"),
+    ],
+    ids=str,
+)
+def test_usage(options, said):
+    result = CliRunner().invoke(tensor_parallel.main, options)
+    assert result.exit_code == 2 and said in result.output
 
 
 def check_wrong_results_are_noticed() -> None:

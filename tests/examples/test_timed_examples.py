@@ -139,13 +139,25 @@ def test_a_wrong_result_is_said(example, monkeypatch):
     [
         (fp8, "--width", "100", "no multiple of 128"),
         (quantized_llama, "--width", "100", "no multiple of 128"),
-        (newton_schulz, "--shape", "wide", "write 4096x11008"),
+        (newton_schulz, "--shape", "wide", "is no list of positive sizes"),
+        (newton_schulz, "--shape", "0x4", "is no list of positive sizes"),
+        (newton_schulz, "--shape", "4x4x4", "write 4096x11008"),
+        *((example, "--budget", "0", "not in the range x>0") for example in QUICK),
+        *((example, "--json", "/nonexistent/x", "does not exist") for example in QUICK),
+        *((example, "--device", "cuda", "torch sees no CUDA device") for example in QUICK),
     ],
+    ids=str,
 )
-def test_usage(example, option, value, said):
+def test_usage(example, option, value, said, monkeypatch):
     needs(example)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = CliRunner().invoke(example.main, [option, value])
     assert result.exit_code == 2 and said in result.output
+
+
+def test_json_on_stdout_is_only_json():
+    result = CliRunner().invoke(newton_schulz.main, [*QUICK[newton_schulz], "--json", "-"])
+    assert result.exit_code == 0 and json.loads(result.stdout)["rows"]
 
 
 # Parts of the examples

@@ -238,20 +238,23 @@ def check_dtype(op: str, dtype: torch.dtype) -> None:
         raise click.UsageError(f"{op} takes {', '.join(ARITHMETIC)}, got {str(dtype).removeprefix('torch.')}")
 
 
+json: Option = click.option(
+    "--json", type=OutputPath(dash=True), metavar="PATH", help="Write JSON; - is stdout."
+)
+csv: Option = click.option(
+    "--csv", type=OutputPath(dash=True), metavar="PATH", help="Write the rows as CSV; - is stdout."
+)
+plot: Option = click.option(
+    "--plot",
+    type=PlotPath(),
+    metavar="PATH",
+    help="Write the plot: .png, .svg or .pdf; without an ending both PATH.png and PATH.svg.",
+)
+
+
 def outputs(function: Callable[..., Any]) -> Callable[..., Any]:
     """--json, --csv and --plot."""
-    for option in (
-        click.option(
-            "--plot",
-            type=PlotPath(),
-            metavar="PATH",
-            help="Write the plot: .png, .svg or .pdf; without an ending both PATH.png and PATH.svg.",
-        ),
-        click.option(
-            "--csv", type=OutputPath(dash=True), metavar="PATH", help="Write the rows as CSV; - is stdout."
-        ),
-        click.option("--json", type=OutputPath(dash=True), metavar="PATH", help="Write JSON; - is stdout."),
-    ):
+    for option in (plot, csv, json):
         function = option(function)
     return function
 
