@@ -8,11 +8,13 @@ from __future__ import annotations
 import ctypes
 import importlib
 import platform
+import sys
 from pathlib import Path
 
 import torch
 
 OLDEST_TORCH = (2, 11)  # TORCH_TARGET_VERSION in CMakeLists.txt
+INTROSPECT, OP_LIBRARY = "fastgemm._introspect", "libfastgemm.so"
 TORCH_WITH_CUDA = "https://pytorch.org/get-started/locally/"
 
 
@@ -25,17 +27,37 @@ def _load_libraries() -> None:
             f"fastgemm needs torch {oldest} or later, and this is torch {torch.__version__} in "
             f"{Path(torch.__file__).parent}; pip install 'torch>={oldest}'"
         )
+    folder = Path(__file__).parent
+    if INTROSPECT not in sys.modules:
+        _check_first_load(folder)
     try:
-        importlib.import_module("fastgemm._introspect")
+        importlib.import_module(INTROSPECT)
     except ModuleNotFoundError as error:
-        if error.name != "fastgemm._introspect":
+        if error.name != INTROSPECT:
             raise
+        if not folder.is_dir():
+            raise ImportError(
+                f"fastgemm cannot run from the archive that has {folder}: compiled libraries must be files; "
+                "unpack or install it"
+            ) from error
         raise ImportError(
-            f"fastgemm in {Path(__file__).parent} has no compiled libraries for Python "
+            f"fastgemm in {folder} has no compiled libraries for Python "
             f"{platform.python_version()} ({platform.machine()}); build it with: pip install ."
         ) from error
     except ImportError as error:
         raise ImportError(f"fastgemm's compiled libraries cannot be loaded: {error}") from error
+    torch.ops.loaded_libraries.add(str(folder / OP_LIBRARY))
+
+
+def _check_first_load(folder: Path) -> None:
+    """The op library registers ops in torch and types in Python, which a process can do only once, also if the
+    modules of the package were removed from ``sys.modules``. torch keeps the set of loaded op libraries."""
+    for loaded in map(Path, torch.ops.loaded_libraries):
+        if loaded.name == OP_LIBRARY:
+            here = "" if loaded.parent == folder else f", and cannot be loaded from {folder} besides"
+            raise ImportError(
+                f"fastgemm was already loaded in this process, from {loaded.parent}{here}; restart the process"
+            )
 
 
 _load_libraries()

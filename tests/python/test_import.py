@@ -3,9 +3,11 @@
 import importlib
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 
 import fastgemm
 import pytest
@@ -45,6 +47,41 @@ def test_import_works_without_a_gpu_or_driver():
     code = "import torch, fastgemm; print(fastgemm.matmul(torch.ones(2, 3), torch.ones(3, 2)).sum().item())"
     done = run_python(["-c", code], CUDA_VISIBLE_DEVICES="", LD_LIBRARY_PATH="")
     assert (done.returncode, done.stdout, done.stderr) == (0, "12.0\n", "")
+
+
+# Imports the package, removes its modules as some test runners and notebooks do, and imports it from a folder.
+TWICE = """
+import sys, fastgemm
+for name in [name for name in sys.modules if name.partition(".")[0] == "fastgemm"]:
+    del sys.modules[name]
+sys.path.insert(0, {folder!r})
+for _ in range(2):
+    try:
+        import fastgemm
+    except ImportError as error:
+        print(error)
+"""
+
+
+def package_in(folder: Path) -> Path:
+    """A copy of the package without compiled libraries."""
+    here = Path(fastgemm.__file__).parent
+    return shutil.copytree(here, folder / "fastgemm", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+
+
+def test_a_second_import_says_that_a_process_loads_the_package_once(tmp_path):
+    here, other = Path(fastgemm.__file__).parent, package_in(tmp_path)
+    said = f"fastgemm was already loaded in this process, from {here}"
+    for folder, more in ((here, ""), (other, f", and cannot be loaded from {other} besides")):
+        done = run_forked(TWICE.format(folder=str(folder.parent)))
+        assert (done.stdout, done.stderr) == (f"{said}{more}; restart the process\n" * 2, "")
+
+
+def test_an_archive_is_not_told_to_be_built(tmp_path):
+    package_in(tmp_path / "files")
+    archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path / "files")
+    done = run_forked(f"import sys; sys.path.insert(0, {archive!r}); import fastgemm")
+    assert f"ImportError: fastgemm cannot run from the archive that has {archive}/fastgemm: " in done.stderr
 
 
 OF_TORCH = "libtorch_cpu libtorch libc10 libfastgemm"
