@@ -137,8 +137,9 @@ def test_a_later_process_reads_the_file(blocked_wins, cache):
 def test_the_default_place_is_the_users_cache_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("FASTGEMM_CACHE_DIR")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert tuning.cache_file() == tmp_path / "home/.cache/fastgemm/autotune.json"
+    for ignored in ("", " ", "relative", "./relative"):  # by the XDG base directory specification
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        assert tuning.cache_file() == tmp_path / "home/.cache/fastgemm/autotune.json"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert tuning.cache_file() == tmp_path / "cache/fastgemm/autotune.json"
     monkeypatch.setenv("FASTGEMM_CACHE_DIR", "~/named")
@@ -148,10 +149,12 @@ def test_the_default_place_is_the_users_cache_folder(monkeypatch, tmp_path):
 NO_HOME = (
     {"FASTGEMM_CACHE_DIR": "~nosuchuser/x"},
     {"FASTGEMM_CACHE_DIR": "", "XDG_CACHE_HOME": "~nosuchuser/x"},
+    {"FASTGEMM_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": ""},
+    {"FASTGEMM_CACHE_DIR": "~/x", "HOME": "relative"},
 )
 
 
-@pytest.mark.parametrize("environment", NO_HOME, ids=["named", "XDG"])
+@pytest.mark.parametrize("environment", NO_HOME, ids=["named", "XDG", "empty", "relative"])
 def test_without_a_home_directory_nothing_is_kept(environment, blocked_wins, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name, value in environment.items():

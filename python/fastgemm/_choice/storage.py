@@ -25,11 +25,15 @@ Stamp = tuple[str, int, int, int]  # another one after each change of a file
 
 
 def folder() -> Path:
-    """FASTGEMM_CACHE_DIR, else the user's cache folder, by the XDG base directory specification. NOWHERE if its
-    ``~`` stands for no directory."""
-    of_user = os.path.join(os.environ.get("XDG_CACHE_HOME", "").strip() or "~/.cache", "fastgemm")
-    found = os.path.expanduser(os.environ.get("FASTGEMM_CACHE_DIR") or of_user)
-    return NOWHERE if found.startswith("~") else Path(found)
+    """FASTGEMM_CACHE_DIR, else the user's cache folder, by the XDG base directory specification, which ignores a
+    relative XDG_CACHE_HOME. NOWHERE if its ``~`` stands for no directory, as with an empty HOME."""
+    of_user = os.environ.get("XDG_CACHE_HOME", "").strip()
+    if not of_user.startswith(("/", "~")):
+        of_user = "~/.cache"
+    wanted = os.environ.get("FASTGEMM_CACHE_DIR") or os.path.join(of_user, "fastgemm")
+    found = os.path.expanduser(wanted)
+    no_home = wanted.split("/")[0] == "~" and not os.path.isabs(os.environ.get("HOME", "/"))
+    return NOWHERE if no_home or found.startswith("~") else Path(found)
 
 
 def versions() -> str:
