@@ -67,11 +67,15 @@ class OwnKernels:
             return fastgemm.explain(op, kernel=kernel or self.names[0], **problem)
 
 
+def _missing(name: str) -> RuntimeError:
+    return RuntimeError(f"to compile kernels this notebook needs {name}: pip install cmake ninja nanobind")
+
+
 def _tool(name: str) -> str:
     """The path of a tool of this environment, whether or not the environment is activated."""
     path = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if path is None:
-        raise RuntimeError(f"to compile kernels this notebook needs {name}: pip install cmake ninja nanobind")
+        raise _missing(name)
     return path
 
 
@@ -158,8 +162,10 @@ def _objects_of_package() -> Path | str:
 
 
 def _build(target: str) -> None:
-    import nanobind
-
+    try:
+        import nanobind
+    except ModuleNotFoundError as error:
+        raise _missing("nanobind") from error
     modules, library = BUILD / "modules", Path(fastgemm.__file__).parent / "libfastgemm.so"
     settings = {
         "CMAKE_MAKE_PROGRAM": _tool("ninja"),

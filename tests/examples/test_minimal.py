@@ -1,5 +1,7 @@
 """Tests that the shortest examples run from any folder and print the expected text."""
 
+import sys
+
 import pytest
 from pages import ROOT
 from processes import run_forked
@@ -21,6 +23,15 @@ def test_example_runs(name, tmp_path, monkeypatch):
     done = run_forked(program, FASTGEMM_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert all(text in done.stdout for text in SAYS[name]), done.stdout
+
+
+def test_a_kernel_without_nanobind(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "notebooks"))
+    from ladder_notes import own_kernels
+
+    monkeypatch.setitem(sys.modules, "nanobind", None)
+    with pytest.raises(RuntimeError, match="needs nanobind: pip install cmake ninja nanobind"):
+        own_kernels._build("any")
 
 
 def test_every_example_is_named():
