@@ -73,6 +73,12 @@ def test_ladder_writes_its_files(run, tmp_path):
     assert all(row.seconds.q1 <= row.seconds.median <= row.seconds.q3 for row in report.results)
 
 
+@pytest.mark.parametrize("option", ["--json -", "--json named", "--csv named", "--plot named.svg"])
+def test_ladder_writes_its_files_unless_others_are_named(run, option, tmp_path, quick):
+    run(f"ladder --op add --size 8 {option}")
+    assert not list(tmp_path.glob("fastgemm-ladder*"))
+
+
 def test_ladder_no_files(run, tmp_path):
     run("ladder --op transpose --shape 20x30 --dtype int8 --no-files")
     assert not list(tmp_path.iterdir())

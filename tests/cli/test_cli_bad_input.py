@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 
 import click
@@ -191,6 +192,23 @@ AT_MOST_A_BLOCK = "resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM
 def test_no_standard_output_at_all():
     done = separately("--version", before="os.close(1); sys.stdout = sys.__stdout__ = None")
     assert "Traceback" not in done.stderr and done.returncode in (0, 1)
+
+
+@pytest.mark.parametrize("option", ["--json", "--csv"])
+@pytest.mark.parametrize("command", ["bench", "explain"])
+def test_a_closed_standard_output_is_refused_before_anything_is_measured(command, option, monkeypatch):
+    from fastgemm.cli import options
+
+    monkeypatch.setattr(options, "sys", types.SimpleNamespace(stdout=None))
+    result = run(command, *QUICK[command], option, "-")
+    assert result.exit_code == 2 and "standard output is closed" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["ladder", "bench", "explain"])
+def test_one_option_alone_writes_to_standard_output(command):
+    result = run(command, *QUICK[command], "--json", "-", "--csv", "-")
+    assert result.exit_code == 2 and "standard output is already taken by --" in result.stderr
+    assert not result.stdout
 
 
 def test_errors_not_about_output_keep_their_type(monkeypatch):

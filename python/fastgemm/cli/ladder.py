@@ -136,12 +136,12 @@ def ladder(
 ) -> None:
     """Run every level of gemm and transpose, check each against float64, and time it against torch.
 
-    Without --json and --plot the results go to fastgemm-ladder.json, .png and .svg in the current folder.
+    Without --json, --csv and --plot the results go to fastgemm-ladder.json, .png and .svg in the current folder.
     """
     device = options.chosen_device(device)
     problems = problems_of(device, ops or ("gemm", "transpose"), size, shape, dtype, precision, quick)
-    if not no_files:
-        json, plot = json or default_file(f"{DEFAULT_NAME}.json"), plot or default_file(DEFAULT_NAME)
+    if not (no_files or json or csv or plot):
+        json, plot = default_file(f"{DEFAULT_NAME}.json"), default_file(DEFAULT_NAME)
     check_plot(plot)
     with failures_as_exit_code(), progress_bar() as progress:
         seconds = budget or (QUICK_BUDGET if quick else BUDGET)

@@ -6,6 +6,7 @@ import difflib
 import math
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -150,7 +151,7 @@ class OutputPath(click.Path):
         try:
             path = super().convert(value, param, ctx)
             assert isinstance(path, Path)  # path_type
-            obstacle = "" if str(path) == "-" else _obstacle(path)
+            obstacle = _obstacle_of_stdout(param, ctx) if str(path) == "-" else _obstacle(path)
         except (OSError, ValueError) as error:  # too long, a link to itself, a null byte
             self.fail(f"{value!r}: {error}", param, ctx)
         if obstacle:
@@ -172,6 +173,19 @@ class PlotPath(OutputPath):
                 f"{path.suffix!r} cannot be written: {endings}, or no ending for .png and .svg", param, ctx
             )
         return path
+
+
+STDOUT = "fastgemm.stdout"  # of a command's context: the option that writes there
+
+
+def _obstacle_of_stdout(param: click.Parameter | None, ctx: click.Context | None) -> str:
+    """The reason why an option cannot write to standard output, or an empty text."""
+    if sys.stdout is None:
+        return "standard output is closed"
+    if param is None or ctx is None:
+        return ""
+    first = ctx.meta.setdefault(STDOUT, param)
+    return "" if first is param else f"standard output is already taken by {first.opts[-1]}"
 
 
 def _obstacle(path: Path) -> str:
