@@ -37,6 +37,39 @@ llama-3-8b bfloat16
 """
 
 
+# Columns of figures that have no place stand below others, so that no figure is broken.
+NARROWEST = """\
+          rate  of limit  torch
+         ratio    spread  error
+────────────────────────────────────────
+llama-3-8b bfloat16
+  28672x4096x14336 TN, threads 2, kernel
+wgmma_specialized
+    712 TFLOPS      72 %    712
+          1.07       1 %   0.12
+  28672x4096x14336 TN, threads 2, level
+6, wgmma_overlapped
+    712 TFLOPS      72 %    712
+          1.07       1 %   0.12
+"""
+NARROWEST_LADDER = """\
+gemm bfloat16 28672x4096x14336 TN, 2
+threads
+    TFLOPS  of limit  of torch.matmul
+      gain    spread            error
+────────────────────────────────────────
+6 wgmma_specialized
+       712      72 %             1.07
+         -       1 %             0.12
+6 wgmma_overlapped
+       712      72 %             1.07
+         -       1 %             0.12
+torch.matmul
+       712      72 %             1.00
+                 1 %
+"""
+
+
 def printed(part, width: int) -> str:
     console = Console(width=width)
     with console.capture() as captured:
@@ -52,11 +85,24 @@ def test_a_narrow_bench_table_has_figures_below_their_labels():
     assert line in shown[160]
 
 
+def test_the_kernel_table_breaks_no_word_in_40_columns():
+    shown = CliRunner().invoke(main, ["info", "--kernels"], env={"COLUMNS": "40"}).stdout
+    assert "1 naive, rung, here: yes; float64," in shown and max(map(len, shown.splitlines())) <= 40
+
+
+def test_no_figure_of_a_narrower_table_is_broken():
+    assert printed(tables.bench_table(ROWS), 40) == NARROWEST
+    assert printed(tables.ladder_table(ROWS, "NVIDIA H200"), 40) == NARROWEST_LADDER
+    means = {"llama-3-8b bfloat16": {"problems": 1_000, "speedup": 1.07, "least": 1.06}}
+    shown = printed(tables.means_table(SimpleNamespace(summary={"geometric_means": means})), 30)
+    assert shown.splitlines()[-2:] == ["llama-3-8b bfloat16", "        1000   1.07   1.06"]
+
+
 @pytest.mark.parametrize(
     ("command", "width"),
     [
         *(("info", width) for width in WIDTHS),
-        ("ladder --shape 32 --no-files --budget 0.001 --device cpu", 80),
+        *(("ladder --shape 32 --no-files --budget 0.001 --device cpu", width) for width in (40, 80)),
         ("bench --shape 8x1000x8x8 --level 6 --kernel microkernel --budget 0.001 --device cpu", 80),
     ],
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.rule import Rule
@@ -57,25 +57,52 @@ def whole(table: Table) -> Table:
     return table
 
 
-def stacked(
-    names: Sequence[str], entries: Iterable[tuple[RenderableType | None, Sequence[Line]]], *, left: int = 0
-) -> Group:
+@dataclass
+class Stacked:
     """Lines of figures in columns with these names, the first ``left`` columns flush left; each group of lines has
-    its name above it."""
-    entries = list(entries)
-    heading = [Text(name, style="bold") for name in names]
-    lines = [heading, *(line for _, group in entries for line in group)]
-    widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
+    its name above it. If a console is too narrow for a line, the columns of its rest stand below those of its
+    beginning, so that no figure is broken."""
 
-    def shown(line: Line) -> Padding:
+    names: Sequence[str]
+    entries: Sequence[tuple[RenderableType | None, Sequence[Line]]]
+    left: int = 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        heading = [Text(name, style="bold") for name in self.names]
+        lines = [heading, *(line for _, group in self.entries for line in group)]
+        widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
+        places = _places(widths, options.max_width - INDENT)
+        yield self._shown(heading, places)
+        yield Rule(style="dim")
+        for head, group in self.entries:
+            if head is not None:
+                yield head
+            yield from (self._shown(line, places) for line in group)
+
+    def _shown(self, line: Line, places: list[int]) -> Padding:
         grid = Table.grid(padding=(0, GAP, 0, 0))
-        for i, width in enumerate(widths):
-            grid.add_column(width=width, justify="left" if i < left else "right", overflow="fold")
-        grid.add_row(*line)
+        for width in places:
+            grid.add_column(width=width, overflow="fold")
+        for i, cell in enumerate(line):
+            cell.justify = "left" if i < self.left else "right"
+        for start in range(0, len(line), len(places)):
+            grid.add_row(*line[start : start + len(places)])
         return Padding(grid, (0, 0, 0, INDENT), expand=False)
 
-    parts: list[RenderableType] = [shown(heading), Rule(style="dim")]
-    for head, group in entries:
-        parts += [] if head is None else [head]
-        parts += map(shown, group)
-    return Group(*parts)
+
+def _places(widths: Sequence[int], room: int) -> list[int]:
+    """The widths of the columns of a line, of which a narrow console gets fewer: column i is in place i modulo
+    their number."""
+    for lines in range(1, len(widths) + 1):
+        count = -(-len(widths) // lines)
+        places = [max(widths[i::count]) for i in range(count)]
+        if sum(places) + GAP * (count - 1) <= room:
+            break
+    return places
+
+
+def stacked(
+    names: Sequence[str], entries: Iterable[tuple[RenderableType | None, Sequence[Line]]], *, left: int = 0
+) -> Stacked:
+    """A :class:`Stacked` of any entries."""
+    return Stacked(names, list(entries), left)

@@ -26,6 +26,7 @@ from . import known
 from .console import console
 
 WIDE = 100  # columns from which on the kernel table has all its columns
+NARROW = 70  # columns from which on it is a table
 ALL_DTYPES = {"gemm": 6, "transpose": 5, "add": 6}
 
 
@@ -79,19 +80,20 @@ def _devices(found: dict[str, Any]) -> Iterator[RenderableType]:
 
 def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
     """If a kernel cannot run, ``here`` has the number of one of the ``reasons``. In a narrow terminal, op and
-    device are above their kernels, and one column has types and needs."""
+    device are above their kernels, and one column has types and needs; in a narrower one, there are no columns."""
     title: dict[str, Any] = {"title": "kernel table", "title_justify": "left", "title_style": "bold"}
     wide, narrow = Table(**title), Table(**title, box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("op", "device", "level", "kernel", "role", "dtypes", "needs", "here"):
         wide.add_column(name, no_wrap=name in ("kernel", "here"))
     for name in ("level", "kernel", "role", "here", "dtypes; needs"):
         narrow.add_column(name)
-    section = None
+    section, narrowest = None, [Text("kernel table", style="bold")]
     for row in rows:
         if section != (row["op"], row["device"]):
             wide.add_section()
             narrow.add_section()
             narrow.add_row("", f"[bold]{row['op']} on {row['device']}[/]")
+            narrowest.append(Text(f"\n{row['op']} on {row['device']}", style="bold"))
         section = row["op"], row["device"]
         here = "yes" if row["unavailable"] is None else f"no ({reasons.index(row['unavailable']) + 1})"
         dtypes = "all" if len(row["dtypes"]) == ALL_DTYPES[row["op"]] else ", ".join(row["dtypes"])
@@ -99,7 +101,9 @@ def _kernel_table(rows: list[dict[str, Any]], reasons: list[str]) -> ByWidth:
         style = "dim" if row["unavailable"] else None
         wide.add_row(*section, level, name, role, dtypes, needs, here, style=style)
         narrow.add_row(level, name, role, here, f"{dtypes}; {needs}", style=style)
-    return ByWidth(whole(wide), whole(narrow), WIDE)
+        told = f"{level} {name}, {role}, here: {here}; {dtypes}; {needs}"
+        narrowest.append(Text(told, style=style or "", overflow="fold"))
+    return ByWidth(whole(wide), ByWidth(whole(narrow), Group(*narrowest), NARROW), WIDE)
 
 
 def _tuned_table(rows: list[dict[str, Any]]) -> RenderableType:

@@ -60,32 +60,48 @@ def print_busy(out: Console, report: Report) -> None:
 
 def ladder_table(rows: list[Measurement], device: str) -> ByWidth:
     """The rungs of one op, then torch and the limit; in a narrow terminal without lines between them, and with a
-    line for each word of a heading."""
-    narrow = _ladder_table(rows, device, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in narrow.columns:
-        column.header = str(column.header).replace(" / ", " ").replace(" ", "\n")
-    return ByWidth(_ladder_table(rows, device), narrow)
-
-
-def _ladder_table(rows: list[Measurement], device: str, **style: Any) -> Table:
+    line for each word of a heading; in a narrower one with figures below the name of their kernel."""
     first = rows[0]
     where = device if not first.threads else f"{first.threads} thread{'s' if first.threads > 1 else ''}"
     title = f"{first.op} {first.type_name} {first.label}, {where}"
-    of_limit, of_torch = f"of {limit_name(rows)}", f"of {first.baseline or 'torch'}"
-    figures = (first.unit, of_limit, of_torch, "over level below", "spread", "error / bound")
-    table = titled(title, ("level", "kernel"), figures, **style)
-    for row in select(rows, role="rung"):
-        values = rate(row.rate), percent(row.share_of_limit), over_torch(row)
-        weight = "bold" if row.level == 7 else None
-        gain = f"{ratio(row.gain)}x" if row.gain else "-"
-        table.add_row(str(row.level), row.kernel, *values, gain, spread(row), error(row), style=weight)
-    table.add_section()
-    for row in select(rows, role="baseline") + select(rows, role="limit"):
-        faster = "1.00" if row.role == "baseline" else over_torch(row)
-        table.add_row(
-            "", row.kernel, rate(row.rate), percent(row.share_of_limit), faster, "", spread(row), ""
-        )
+    before = (first.unit, f"of {limit_name(rows)}", f"of {first.baseline or 'torch'}")
+    names = (*before, "over level below", "spread", "error / bound")
+    narrow = _ladder_table(title, names, rows, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in narrow.columns:
+        column.header = str(column.header).replace(" / ", " ").replace(" ", "\n")
+    stack = [
+        (Text(f"{row.level} {row.kernel}" if row.role == "rung" else row.kernel), [_ladder_figures(row)])
+        for row in _of_ladder(rows)
+    ]
+    narrowest = Group(Text(title, style="bold"), stacked((*before, "gain", "spread", "error"), stack))
+    return ByWidth(_ladder_table(title, names, rows), ByWidth(narrow, narrowest))
+
+
+def _ladder_table(title: str, names: tuple[str, ...], rows: list[Measurement], **style: Any) -> Table:
+    table = titled(title, ("level", "kernel"), names, **style)
+    rungs = select(rows, role="rung")
+    for row in _of_ladder(rows):
+        level = str(row.level) if row in rungs else ""
+        weight = "bold" if level == "7" else None
+        table.add_row(level, row.kernel, *_ladder_figures(row), style=weight, end_section=row in rungs[-1:])
     return table
+
+
+def _of_ladder(rows: list[Measurement]) -> list[Measurement]:
+    return [row for role in ("rung", "baseline", "limit") for row in select(rows, role=role)]
+
+
+def _ladder_figures(row: Measurement) -> list[Text]:
+    rung = row.role == "rung"
+    figures = (
+        rate(row.rate),
+        percent(row.share_of_limit),
+        "1.00" if row.role == "baseline" else over_torch(row),
+        (f"{ratio(row.gain)}x" if row.gain else "-") if rung else "",
+        spread(row),
+        error(row) if rung else "",
+    )
+    return [Text.from_markup(figure) for figure in figures]
 
 
 def beside_table(rows: list[Measurement], summaries: dict[str, str]) -> ByWidth | None:
@@ -150,11 +166,14 @@ def _figures(row: Measurement, torch_rate: float | None) -> list[str]:
     ]
 
 
-def means_table(report: Report) -> Table:
-    table = titled("geometric means against torch", ["group"], ("problems", "ratio", "least"))
+def means_table(report: Report) -> ByWidth:
+    title, figures = "geometric means against torch", ("problems", "ratio", "least")
+    wide, stack = titled(title, ["group"], figures), []
     for name, mean in report.summary["geometric_means"].items():
-        table.add_row(name, str(mean["problems"]), ratio(mean["speedup"]), ratio(mean["least"]))
-    return table
+        cells = (str(mean["problems"]), ratio(mean["speedup"]), ratio(mean["least"]))
+        wide.add_row(name, *cells)
+        stack.append((Text(name), [[Text(cell) for cell in cells]]))
+    return ByWidth(wide, Group(Text(title, style="bold"), stacked(figures, stack)))
 
 
 def untimed_lines(rows: list[Measurement]) -> list[str]:
