@@ -55,12 +55,62 @@ def test_gemm(trans_a, trans_b):
         ((3, 4), (2, 4, 2), (3, 2)),
         ((2, 1, 3, 4), (3, 4, 2), (2, 3, 3, 1)),
         ((1, 3, 4), (2, 4, 2), (1, 1)),
+        ((2, 5, 3, 4), (1, 1, 4, 2), (5, 1, 2)),
+        ((3, 4), (1, 1, 4, 2), (3, 1)),
     ],
 )
 def test_gemm_broadcasting(a_shape, b_shape, c_shape):
     both_checks(
         lambda a, b, c: fastgemm.gemm(a, b, c, beta=2), draw(*a_shape), draw(*b_shape), draw(*c_shape)
     )
+
+
+@every_device
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("how", ["eager", "compiled", "torch.func"])
+def test_the_gradient_of_one_matrix_in_a_batch_is_one_sum(how, trans_b):
+    """Products of these integers do not fit in bfloat16, and their sums fit in float32: they are rounded once."""
+    a, b, grad = (torch.randint(-127, 128, shape).bfloat16() for shape in ((60, 5, 8), (8, 4), (60, 5, 4)))
+    b = b.mT.contiguous() if trans_b else b
+
+    def product(a, b):
+        return fastgemm.gemm(a, b, trans_b=trans_b)
+
+    if how == "torch.func":
+        found_a, found_b = torch.func.vjp(product, a, b)[1](grad)
+    else:
+        a.requires_grad_(), b.requires_grad_()
+        call = torch.compile(product, backend="aot_eager") if how == "compiled" else product
+        found_a, found_b = torch.autograd.grad(call(a, b), (a, b), grad)
+    rows, of_rows = (x.detach().double().flatten(0, 1) for x in (a, grad))
+    expected = of_rows.mT @ rows if trans_b else rows.mT @ of_rows
+    assert torch.equal(found_b, expected.bfloat16())
+    wide = b.detach().double()
+    assert torch.equal(found_a, (grad.double() @ (wide if trans_b else wide.mT)).bfloat16())
+
+
+@every_device
+def test_a_gradient_whose_elements_share_memory():
+    """As of a sum: its strides are 0, and the rows of the batch are one product all the same."""
+    a, b = draw(7, 3, 4), draw(4, 2)
+    with Products() as seen:
+        fastgemm.matmul(a, b).sum().backward()
+    assert seen.ranks == [2, 2]
+    torch.testing.assert_close(a.grad, b.detach().sum(1).expand(7, 3, 4))
+    torch.testing.assert_close(b.grad, a.detach().sum((0, 1))[:, None].expand(4, 2))
+
+
+class Products(TorchDispatchMode):
+    """Records the ranks of the first operands of products in backward passes."""
+
+    def __init__(self):
+        super().__init__()
+        self.ranks = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "fastgemm" and torch._C._current_graph_task_id() >= 0:
+            self.ranks.append(args[0].dim())
+        return func(*args, **(kwargs or {}))
 
 
 @every_device

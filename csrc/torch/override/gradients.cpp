@@ -5,7 +5,10 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/AutogradState.h>
+#include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
 
 #include "torch/override/gemm_op.h"
 
@@ -87,25 +90,9 @@ at::Tensor product(const Options& o, const at::Tensor& a, const at::Tensor& b, b
 }
 
 at::Tensor reduced(const at::Tensor& gradient, at::IntArrayRef shape, at::ScalarType type) {
-  return at::sum_to(gradient, shape).to(type);
-}
-
-at::Tensor gradient_of_a(const Options& o, const at::Tensor& grad, const at::Tensor& b) {
-  const at::Tensor g =
-      o.trans_a ? product(o, b, grad, o.trans_b, true) : product(o, grad, b, false, !o.trans_b);
-  return o.by_rows ? g.view(o.a_shape) : reduced(g, o.a_shape, o.narrow);
-}
-at::Tensor gradient_of_b(const Options& o, const at::Tensor& grad, const at::Tensor& a) {
-  const at::Tensor g =
-      o.trans_b ? product(o, grad, a, true, o.trans_a) : product(o, a, grad, !o.trans_a, false);
-  return reduced(g, o.b_shape, o.narrow);
-}
-// With beta = 0 c is not read, so its gradient is 0, even if `grad` is infinite.
-at::Tensor gradient_of_c(const Options& o, const at::Tensor& grad) {
-  const at::Tensor scaled = !o.beta || *o.beta == 1.0 ? grad
-                            : *o.beta == 0.0          ? at::zeros_like(grad)
-                                                      : grad.mul(*o.beta);
-  return at::sum_to(scaled, *o.c_shape);
+  if (gradient.sizes() == shape) return gradient.to(type);
+  const bool sums = gradient.numel() != c10::multiply_integers(shape);
+  return (sums ? at::sum_to(gradient, shape) : gradient.view(shape)).to(type);
 }
 
 int64_t rows_in(const at::Tensor& t) {
@@ -118,6 +105,32 @@ int64_t rows_in(const at::Tensor& t) {
 at::Tensor rows_of(const at::Tensor& t) {
   if (t.dim() == 2) return t;
   return t.is_contiguous() ? t.view({rows_in(t), t.size(-1)}) : t.reshape({rows_in(t), t.size(-1)});
+}
+
+// Whether the gradients of a batch of products are computed as one product of all rows: if b is one matrix.
+// Each element of its gradient is then one sum, rounded once, instead of a sum of rounded products.
+bool is_one_product(const Options& o, const at::Tensor& grad) {
+  const auto one = [](int64_t size) { return size == 1; };
+  return o.by_rows ||
+         (grad.dim() > 2 && !o.trans_a && std::all_of(o.b_shape.begin(), o.b_shape.end() - 2, one));
+}
+
+at::Tensor gradient_of_a(const Options& o, const at::Tensor& grad, const at::Tensor& b) {
+  const at::Tensor g =
+      o.trans_a ? product(o, b, grad, o.trans_b, true) : product(o, grad, b, false, !o.trans_b);
+  return reduced(g, o.a_shape, o.narrow);
+}
+at::Tensor gradient_of_b(const Options& o, const at::Tensor& grad, const at::Tensor& a) {
+  const at::Tensor g =
+      o.trans_b ? product(o, grad, a, true, o.trans_a) : product(o, a, grad, !o.trans_a, false);
+  return reduced(g, o.b_shape, o.narrow);
+}
+// With beta = 0 c is not read, so its gradient is 0, even if `grad` is infinite.
+at::Tensor gradient_of_c(const Options& o, const at::Tensor& grad) {
+  const at::Tensor scaled = !o.beta || *o.beta == 1.0 ? grad
+                            : *o.beta == 0.0          ? at::zeros_like(grad)
+                                                      : grad.mul(*o.beta);
+  return at::sum_to(scaled, *o.c_shape);
 }
 
 std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed) {
@@ -158,7 +171,8 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
     if (!grads[0].defined()) return found;
     const Options o = Options::of(ctx->saved_data["options"]);
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor grad = o.by_rows ? rows_of(grads[0]) : grads[0];
+    const bool by_rows = is_one_product(o, grads[0]);
+    const at::Tensor grad = by_rows ? rows_of(grads[0]) : grads[0];
     // The gradient of a float32 result is float32, too. The operands are widened, so that no intermediate
     // value overflows. For complex operands, torch's convention multiplies by the conjugate of the other
     // operand.
@@ -167,8 +181,8 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
     };
     if (ctx->needs_input_grad(0)) found[0] = gradient_of_a(o, grad, widened(saved[1]));
     if (ctx->needs_input_grad(1))
-      found[1] = gradient_of_b(o, grad, widened(o.by_rows ? rows_of(saved[0]) : saved[0]));
-    if (o.c_shape && ctx->needs_input_grad(2)) found[2] = gradient_of_c(o, grad);
+      found[1] = gradient_of_b(o, grad, widened(by_rows ? rows_of(saved[0]) : saved[0]));
+    if (o.c_shape && ctx->needs_input_grad(2)) found[2] = gradient_of_c(o, o.by_rows ? grad : grads[0]);
     return found;
   }
 };

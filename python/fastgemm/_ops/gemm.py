@@ -6,6 +6,7 @@ it can be differentiated again, and works in eager mode, torch.compile and torch
 from __future__ import annotations
 
 from functools import reduce
+from math import prod
 from typing import Any
 
 import torch
@@ -239,20 +240,27 @@ def _gemm_gradients(
     grad_a = grad_b = grad_c = None
     # torch's convention for complex numbers; of real ones conj() is the tensor itself.
     a, b = (None if x is None else x.conj() for x in (a, b))
+    # If b is one matrix for a batch of products, all their rows make up one product. Each element of its gradient
+    # is then one sum, rounded once, instead of a sum of rounded products.
+    as_one = grad.dim() > 2 and not trans_a and prod(b_shape[:-2]) == 1
+    rows = grad.flatten(0, -2) if as_one else grad
+    of_shape: Any = Tensor.reshape if as_one else Tensor.sum_to_size
+    if as_one and a is not None:
+        a = a.flatten(0, -2)
     if needs[0]:
         assert b is not None  # kept, as a needs it
         if trans_a:
-            grad_a = gemm(b, grad, trans_a=trans_b, trans_b=True, **how)
+            grad_a = gemm(b, rows, trans_a=trans_b, trans_b=True, **how)
         else:
-            grad_a = gemm(grad, b, trans_b=not trans_b, **how)
-        grad_a = grad_a.sum_to_size(a_shape).to(narrow)
+            grad_a = gemm(rows, b, trans_b=not trans_b, **how)
+        grad_a = of_shape(grad_a, a_shape).to(narrow)
     if needs[1]:
         assert a is not None  # as above
         if trans_b:
-            grad_b = gemm(grad, a, trans_a=True, trans_b=trans_a, **how)
+            grad_b = gemm(rows, a, trans_a=True, trans_b=trans_a, **how)
         else:
-            grad_b = gemm(a, grad, trans_a=not trans_a, **how)
-        grad_b = grad_b.sum_to_size(b_shape).to(narrow)
+            grad_b = gemm(a, rows, trans_a=not trans_a, **how)
+        grad_b = of_shape(grad_b, b_shape).to(narrow)
     if needs[2] and c_shape is not None:
         # With beta = 0, c is not read, so not even an infinite gradient reaches it.
         scaled = grad if beta is None else torch.zeros_like(grad) if beta == 0 else beta * grad
