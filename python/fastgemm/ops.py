@@ -102,14 +102,14 @@ def matmul(
     compiled = compiled_override(b)
     if compiled:
         return compiled(matmul, (a, b), {"out": out, **dict(zip(CHOICE, choice, strict=True))})
-    if out is None and not is_dynamo_compiling():
+    if not is_dynamo_compiling():
         try:
-            if level is None and kernel is None and precision is None and out_dtype is None:
+            if level is None and kernel is None and precision is None and out_dtype is None and out is None:
                 result = matmul_at_once(a, b)
             else:
-                result = gemm_at_once(a, b, None, 1.0, None, False, False, *choice, False)
+                result = gemm_at_once(a, b, None, 1.0, None, False, False, *choice, False, out)
         except (RuntimeError, ValueError) as error:
-            _errors.diagnose(error, "matmul", a=a, b=b)
+            _errors.diagnose(error, "matmul", a=a, b=b, out=out)
             raise
         if result is not NotImplemented:
             return result

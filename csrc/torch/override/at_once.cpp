@@ -1,5 +1,6 @@
 #include "torch/override/at_once.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -22,6 +23,7 @@ struct GilReleased {
   ~GilReleased() { PyEval_RestoreThread(state); }
 };
 
+// An undefined tensor becomes NotImplemented.
 template <class Body>
 PyObject* tensor_of(const Body& body) {
   return guarded([&]() -> PyObject* {
@@ -30,22 +32,50 @@ PyObject* tensor_of(const Body& body) {
       const GilReleased released;
       result = body();
     }
+    if (!result.defined()) Py_RETURN_NOTIMPLEMENTED;
     return THPVariable_Wrap(std::move(result));
   });
 }
 
-bool are_known(const at::Tensor& a, const at::Tensor& b) {
-  return (a.is_cpu() || a.is_cuda()) && a.dim() >= 2 && b.dim() >= 2 && a.layout() == at::kStrided &&
-         b.layout() == at::kStrided;
+bool are_known(const at::Tensor& a, const at::Tensor& b, int64_t least_dim = 2) {
+  return (a.is_cpu() || a.is_cuda()) && a.dim() >= least_dim && b.dim() >= least_dim &&
+         a.layout() == at::kStrided && b.layout() == at::kStrided;
 }
 
-// The precision that torch's flags set for a product on a GPU. None under autocast: a given precision would
-// keep autocast from casting the operands.
-OptionalText torchs_precision(const at::Tensor& a) {
+// The precision that torch's flags set for a product on a GPU. None where autocast casts: a given precision
+// would keep it from casting the operands.
+OptionalText torchs_precision(const at::Tensor& a, bool is_cast = true) {
   const bool follows = a.is_cuda() && follows_float32(a.scalar_type()) &&
                        torch_float32_precision() == Precision::tf32 &&
-                       !at::autocast::is_autocast_enabled(c10::DeviceType::CUDA);
+                       !(is_cast && at::autocast::is_autocast_enabled(c10::DeviceType::CUDA));
   return follows ? OptionalText("tf32") : std::nullopt;
+}
+
+at::Tensor free_product(const at::Tensor& a, const at::Tensor& b) {
+  if (const OptionalText precision = torchs_precision(a))
+    return bare_gemm().call(a, b, {}, 1.0, {}, false, false, {}, {}, precision, {}, false);
+  return bare_matmul().call(a, b);
+}
+
+bool is_recorded(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
+  return needs_gradient(a, b, c) || in_transform() || is_dual(a) || is_dual(b) || (c && is_dual(*c));
+}
+
+// With a vector as one row or one column, a dimension that the result lacks. Views that autograd need not
+// know take half of the time.
+at::Tensor product_of_vectors(const at::Tensor& a, const at::Tensor& b) {
+  std::optional<at::AutoDispatchBelowADInplaceOrView> unrecorded;
+  if (!is_recorded(a, b, {})) unrecorded.emplace();
+  const at::Tensor result =
+      free_product(a.dim() == 1 ? a.unsqueeze(0) : a, b.dim() == 1 ? b.unsqueeze(-1) : b);
+  const at::Tensor rows = b.dim() == 1 ? result.squeeze(-1) : result;
+  return a.dim() == 1 ? rows.squeeze(b.dim() == 1 ? -1 : -2) : rows;
+}
+
+// Whether a product may be written into a tensor. Python refuses all other calls.
+bool may_write(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, const at::Tensor& out) {
+  return !is_recorded(a, b, c) && !is_recorded(out, out, {}) &&
+         (!out.is_inference() || c10::InferenceMode::is_enabled());
 }
 
 // Reads arguments that have exactly the expected types. For all others the call goes to Python, which reports
@@ -108,15 +138,13 @@ struct Reader {
 PyObject* matmul_at_once(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 2 || !is_exact(given[0]) || !is_exact(given[1]) || is_watched()) Py_RETURN_NOTIMPLEMENTED;
   const at::Tensor &a = THPVariable_Unpack(given[0]), &b = THPVariable_Unpack(given[1]);
-  if (!are_known(a, b)) Py_RETURN_NOTIMPLEMENTED;
-  if (const OptionalText precision = torchs_precision(a))
-    return tensor_of(
-        [&] { return bare_gemm().call(a, b, {}, 1.0, {}, false, false, {}, {}, precision, {}, false); });
-  return tensor_of([&] { return bare_matmul().call(a, b); });
+  if (!are_known(a, b, 1)) Py_RETURN_NOTIMPLEMENTED;
+  return tensor_of(
+      [&] { return a.dim() > 1 && b.dim() > 1 ? free_product(a, b) : product_of_vectors(a, b); });
 }
 
 PyObject* gemm_at_once(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 12 || is_watched()) Py_RETURN_NOTIMPLEMENTED;
+  if (count != 13 || is_watched()) Py_RETURN_NOTIMPLEMENTED;
   Reader read{given};
   const OptionalTensor a = read.tensor(), b = read.tensor(), c = read.tensor();
   const std::optional<double> alpha = read.number(), beta = read.number();
@@ -126,11 +154,36 @@ PyObject* gemm_at_once(PyObject*, PyObject* const* given, Py_ssize_t count) {
   OptionalText precision = read.text();
   const std::optional<at::ScalarType> out_dtype = read.dtype();
   const bool symmetric = read.flag();
+  OptionalTensor out = read.tensor();
   if (!read.known || !a || !b || !alpha || !are_known(*a, *b)) Py_RETURN_NOTIMPLEMENTED;
-  if (!precision) precision = torchs_precision(*a);
+  if (out && !may_write(*a, *b, c, *out)) Py_RETURN_NOTIMPLEMENTED;
+  if (!precision) precision = torchs_precision(*a, !out);
   return tensor_of([&] {
+    if (out) {
+      gemm_into().call(*a, *b, c, *alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype,
+                       symmetric, *out);
+      torch::autograd::impl::bump_version(*out);  // so that autograd notices what was written
+      return *out;
+    }
     return bare_gemm().call(*a, *b, c, *alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype,
                             symmetric);
+  });
+}
+
+PyObject* fused_linear_at_once(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 9 || is_watched()) Py_RETURN_NOTIMPLEMENTED;
+  Reader read{given};
+  const OptionalTensor input = read.tensor(), weight = read.tensor(), bias = read.tensor();
+  const OptionalTensor residual = read.tensor();
+  const OptionalText activation = read.text();
+  const std::optional<int64_t> level = read.level();
+  const OptionalText kernel = read.text(), precision = read.text();
+  const std::optional<at::ScalarType> out_dtype = read.dtype();
+  if (!read.known || !input || !weight || in_transform()) Py_RETURN_NOTIMPLEMENTED;
+  for (const OptionalTensor* t : {&input, &weight, &bias, &residual})
+    if (*t && is_dual(**t)) Py_RETURN_NOTIMPLEMENTED;
+  return tensor_of([&] {
+    return fused_layer({*input, *weight, bias, residual, activation, level, kernel, precision, out_dtype});
   });
 }
 

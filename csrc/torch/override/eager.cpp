@@ -14,20 +14,40 @@ namespace {
 
 // Kernels for the CPU and CUDA keys.
 
+torch_ops::ProductCall call_of(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
+                               double alpha, std::optional<double> beta, bool trans_a, bool trans_b,
+                               std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
+                               std::optional<at::ScalarType> out_dtype, bool symmetric) {
+  torch_ops::ProductCall call{.a = read(a), .b = read(b)};
+  if (c) call.c = read(*c);
+  call.alpha = alpha, call.beta = beta;
+  call.trans_a = trans_a, call.trans_b = trans_b;
+  call.choice = torch_ops::choice_of(level, kernel);
+  call.precision = torch_ops::precision_of(precision);
+  if (out_dtype) call.out_dtype = int32_t(*out_dtype);
+  call.symmetry.known = call.symmetry.asked = symmetric;
+  return call;
+}
+
 at::Tensor gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
                 std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
                 OptionalText kernel, OptionalText precision, std::optional<at::ScalarType> out_dtype,
                 bool symmetric) {
   return torch_ops::with_value_errors([&] {
-    torch_ops::ProductCall call{.a = read(a), .b = read(b)};
-    if (c) call.c = read(*c);
-    call.alpha = alpha, call.beta = beta;
-    call.trans_a = trans_a, call.trans_b = trans_b;
-    call.choice = torch_ops::choice_of(level, kernel);
-    call.precision = torch_ops::precision_of(precision);
-    if (out_dtype) call.out_dtype = int32_t(*out_dtype);
-    call.symmetry.known = call.symmetry.asked = symmetric;
-    return take(product_of(call));
+    return take(product_of(
+        call_of(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric)));
+  });
+}
+
+void gemm_out(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c, double alpha,
+              std::optional<double> beta, bool trans_a, bool trans_b, std::optional<int64_t> level,
+              OptionalText kernel, OptionalText precision, std::optional<at::ScalarType> out_dtype,
+              bool symmetric, at::Tensor& out) {
+  torch_ops::with_value_errors([&] {
+    torch_ops::ProductCall call =
+        call_of(a, b, c, alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric);
+    call.out = written(out);
+    product_of(call);
   });
 }
 
@@ -91,13 +111,12 @@ at::Tensor fused_autocast(const at::Tensor& input, const at::Tensor& weight, con
                           const OptionalTensor& residual, OptionalText activation,
                           std::optional<int64_t> level, OptionalText kernel, OptionalText precision,
                           std::optional<at::ScalarType> out_dtype) {
-  static const auto op = find_op<FusedSignature>("fastgemm::_fused_linear");
   const c10::impl::ExcludeDispatchKeyGuard once(
       at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const auto type = at::autocast::get_autocast_dtype(device);
   const auto run = [&](const at::Tensor& x, const at::Tensor& w, const OptionalTensor& b,
                        const OptionalTensor& r) {
-    return op.call(x, w, b, r, activation, level, kernel, precision, out_dtype);
+    return bare_fused().call(x, w, b, r, activation, level, kernel, precision, out_dtype);
   };
   const auto added = [&](const OptionalTensor& t, at::ScalarType to) {
     return t ? OptionalTensor(cast(*t, device, to)) : std::nullopt;
@@ -112,7 +131,10 @@ void register_on(c10::DispatchKey backend, c10::DispatchKey autograd, c10::Dispa
   const auto library = [](c10::DispatchKey key) {
     return new torch::Library(torch::Library::IMPL, "fastgemm", key, __FILE__, __LINE__);  // never deleted
   };
-  library(backend)->impl("_gemm", TORCH_FN(gemm)).impl("_matmul", TORCH_FN(matmul));
+  library(backend)
+      ->impl("_gemm", TORCH_FN(gemm))
+      .impl("_matmul", TORCH_FN(matmul))
+      .impl("gemm.out", TORCH_FN(gemm_out));
   library(autograd)->impl("_gemm", TORCH_FN(gemm_autograd)).impl("_matmul", TORCH_FN(matmul_autograd));
   library(autocast)
       ->impl("_gemm", TORCH_FN(gemm_autocast<device>))
@@ -132,6 +154,15 @@ const c10::TypedOperatorHandle<GemmSignature>& public_gemm() {
 }
 const c10::TypedOperatorHandle<MatmulSignature>& bare_matmul() {
   static const auto op = find_op<MatmulSignature>("fastgemm::_matmul");
+  return op;
+}
+
+const c10::TypedOperatorHandle<FusedSignature>& bare_fused() {
+  static const auto op = find_op<FusedSignature>("fastgemm::_fused_linear");
+  return op;
+}
+const c10::TypedOperatorHandle<IntoSignature>& gemm_into() {
+  static const auto op = find_op<IntoSignature>("fastgemm::gemm", "out");
   return op;
 }
 

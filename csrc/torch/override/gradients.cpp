@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/accumulate.h>
@@ -29,7 +30,9 @@ struct Options {
   std::optional<at::ScalarType> out_dtype;
   bool symmetric = false;  // holds only for the forward product, like out_dtype
 
-  bool by_rows = false;  // a is (..., K), with any number of dimensions
+  bool by_rows = false;   // a is (..., K), with any number of dimensions
+  bool relu = false;      // follows the product
+  bool residual = false;  // is added last
 
   at::ScalarType narrow = at::kFloat;  // of a and b
   std::vector<int64_t> a_shape, b_shape;
@@ -42,7 +45,8 @@ struct Options {
 // Packs the options into a tuple of numbers and strings, which compiled autograd treats as constants.
 // out_dtype is the gradient's type.
 c10::IValue Options::packed() const {
-  const int64_t flags = trans_a | trans_b << 1 | by_rows << 2 | c_shape.has_value() << 3;
+  const int64_t flags =
+      trans_a | trans_b << 1 | by_rows << 2 | c_shape.has_value() << 3 | relu << 4 | residual << 5;
   std::vector<c10::IValue> all{alpha,
                                beta,
                                flags,
@@ -64,6 +68,7 @@ Options Options::of(const c10::IValue& packed) {
   o.alpha = all[0].toDouble(), o.beta = all[1].toOptional<double>();
   const int64_t flags = all[2].toInt();
   o.trans_a = flags & 1, o.trans_b = flags >> 1 & 1, o.by_rows = flags >> 2 & 1;
+  o.relu = flags >> 4 & 1, o.residual = flags >> 5 & 1;
   o.level = all[3].toOptional<int64_t>();
   o.kernel = all[4].toOptional<std::string>(), o.precision = all[5].toOptional<std::string>();
   o.narrow = at::ScalarType(all[6].toInt());
@@ -133,12 +138,6 @@ at::Tensor gradient_of_c(const Options& o, const at::Tensor& grad) {
   return at::sum_to(scaled, *o.c_shape);
 }
 
-std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed) {
-  auto shape = input.sizes().vec();
-  shape.back() = weight.size(transposed ? 0 : 1);
-  return shape;
-}
-
 at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tensor& b,
                            const OptionalTensor& c) {
   return bare_gemm().call(a, b, c, o.alpha, o.beta, o.trans_a, o.trans_b, o.level, text(o.kernel),
@@ -146,33 +145,50 @@ at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tens
 }
 
 // As in torch, the result is not a view.
-at::Tensor forward_rows(const Options& o, const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
-  if (a.dim() == 2) return forward_product(o, a, b, c);
-  return at::_unsafe_view(forward_product(o, rows_of(a), b, c), layer_shape(a, b, o.trans_b));
+at::Tensor with_batch(at::Tensor rows, const at::Tensor& input, const at::Tensor& weight, bool transposed) {
+  return input.dim() == 2 ? rows : at::_unsafe_view(rows, layer_shape(input, weight, transposed));
+}
+
+at::Tensor forward_rows(const Options& o, const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
+                        const OptionalTensor& residual = {}) {
+  if (!o.relu && !residual) return with_batch(forward_product(o, rows_of(a), b, c), a, b, o.trans_b);
+  return layer_of_rows({.input = a,
+                        .weight = b,
+                        .bias = c,
+                        .residual = residual,
+                        .activation = o.relu ? OptionalText("relu") : std::nullopt,
+                        .level = o.level,
+                        .kernel = text(o.kernel),
+                        .precision = text(o.precision)});
 }
 
 class GemmFunction : public torch::autograd::Function<GemmFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
-                            const OptionalTensor& c, Options& o) {
+                            const OptionalTensor& c, const OptionalTensor& residual, Options& o) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const at::AutoGradMode as_outside(true);  // for a signal handler that runs before this returns
     o.narrow = a.scalar_type();
     o.a_shape = a.sizes().vec(), o.b_shape = b.sizes().vec();
     if (c) o.c_shape = c->sizes().vec();
+    o.residual = residual.has_value();
     // Like torch, saves only what a gradient needs: not the input of a frozen layer, for example.
-    ctx->save_for_backward({b.requires_grad() ? a : at::Tensor(), a.requires_grad() ? b : at::Tensor()});
     ctx->saved_data["options"] = o.packed();
-    return o.by_rows ? forward_rows(o, a, b, c) : forward_product(o, a, b, c);
+    at::Tensor result = o.by_rows ? forward_rows(o, a, b, c, residual) : forward_product(o, a, b, c);
+    variable_list saved{b.requires_grad() ? a : at::Tensor(), a.requires_grad() ? b : at::Tensor()};
+    if (o.relu) saved.push_back(result);
+    ctx->save_for_backward(std::move(saved));
+    return result;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    variable_list found(4);  // of a, b, c and the options
+    variable_list found(5);  // of a, b, c, the residual and the options
     if (!grads[0].defined()) return found;
     const Options o = Options::of(ctx->saved_data["options"]);
     const variable_list saved = ctx->get_saved_variables();
-    const bool by_rows = is_one_product(o, grads[0]);
-    const at::Tensor grad = by_rows ? rows_of(grads[0]) : grads[0];
+    const at::Tensor inner = o.relu ? at::threshold_backward(grads[0], saved[2], 0) : grads[0];
+    const bool by_rows = is_one_product(o, inner);
+    const at::Tensor grad = by_rows ? rows_of(inner) : inner;
     // The gradient of a float32 result is float32, too. The operands are widened, so that no intermediate
     // value overflows. For complex operands, torch's convention multiplies by the conjugate of the other
     // operand.
@@ -182,10 +198,20 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
     if (ctx->needs_input_grad(0)) found[0] = gradient_of_a(o, grad, widened(saved[1]));
     if (ctx->needs_input_grad(1))
       found[1] = gradient_of_b(o, grad, widened(by_rows ? rows_of(saved[0]) : saved[0]));
-    if (o.c_shape && ctx->needs_input_grad(2)) found[2] = gradient_of_c(o, o.by_rows ? grad : grads[0]);
+    if (o.c_shape && ctx->needs_input_grad(2)) found[2] = gradient_of_c(o, o.by_rows ? grad : inner);
+    if (o.residual && ctx->needs_input_grad(o.c_shape ? 3 : 2)) found[3] = grads[0];
     return found;
   }
 };
+
+at::Tensor recorded_rows(Options& o, const at::Tensor& input, const at::Tensor& weight,
+                         const OptionalTensor& bias, const OptionalTensor& residual) {
+  if (input.dim() == 2 || input.is_contiguous()) return GemmFunction::apply(input, weight, bias, residual, o);
+  // If the rows must be copied, autograd records the copy and keeps it, as in torch.
+  const OptionalTensor added = residual ? OptionalTensor(rows_of(*residual)) : std::nullopt;
+  return GemmFunction::apply(rows_of(input), weight, bias, added, o)
+      .view(layer_shape(input, weight, o.trans_b));
+}
 
 }  // namespace
 
@@ -193,17 +219,29 @@ bool needs_gradient(const at::Tensor& a, const at::Tensor& b, const OptionalTens
   return at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad() || (c && c->requires_grad()));
 }
 
+bool in_transform() {
+  using c10::DispatchKey;
+  return c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         c10::impl::tls_is_dispatch_key_included(DispatchKey::FuncTorchDynamicLayerBackMode);
+}
+
+bool is_dual(const at::Tensor& t) {
+  return t.defined() && c10::AutogradState::get_tls_state().get_fw_grad_mode() && t._fw_grad(0).defined();
+}
+
+std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed) {
+  auto shape = input.sizes().vec();
+  shape.back() = weight.size(transposed ? 0 : 1);
+  return shape;
+}
+
 // An autograd function in C++ cannot propagate tangents of forward mode, raises under an active transform of
 // torch.func, and cannot take traced tensors, whose sizes may be symbols.
 bool needs_python(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c) {
   const auto in_python = [](const at::Tensor& t) { return t.key_set().has(c10::DispatchKey::Python); };
   if (in_python(a) || in_python(b) || (c && in_python(*c))) return needs_gradient(a, b, c);
-  for (const auto key :
-       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode})
-    if (c10::impl::tls_is_dispatch_key_included(key)) return needs_gradient(a, b, c);
-  if (!c10::AutogradState::get_tls_state().get_fw_grad_mode()) return false;
-  const auto dual = [](const at::Tensor& t) { return t.defined() && t._fw_grad(0).defined(); };
-  return dual(a) || dual(b) || (c && dual(*c));
+  if (in_transform()) return needs_gradient(a, b, c);
+  return is_dual(a) || is_dual(b) || (c && is_dual(*c));
 }
 
 at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
@@ -214,7 +252,7 @@ at::Tensor differentiable_gemm(const at::Tensor& a, const at::Tensor& b, const O
   o.out_dtype = out_dtype, o.symmetric = symmetric;
   if (kernel) o.kernel = *kernel;
   if (precision) o.precision = *precision;
-  return GemmFunction::apply(a, b, c, o);
+  return GemmFunction::apply(a, b, c, OptionalTensor(), o);
 }
 
 at::Tensor linear_rows(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
@@ -224,10 +262,21 @@ at::Tensor linear_rows(const at::Tensor& input, const at::Tensor& weight, const 
   if (kernel) o.kernel = *kernel;
   if (precision) o.precision = *precision;
   const bool by_function = needs_gradient(input, weight, bias) && !needs_python(input, weight, bias);
-  if (!by_function) return forward_rows(o, input, weight, bias);
-  if (input.dim() == 2 || input.is_contiguous()) return GemmFunction::apply(input, weight, bias, o);
-  // If the rows must be copied, autograd records the copy and keeps it, as in torch.
-  return GemmFunction::apply(rows_of(input), weight, bias, o).view(layer_shape(input, weight, transposed));
+  return by_function ? recorded_rows(o, input, weight, bias, {}) : forward_rows(o, input, weight, bias);
+}
+
+at::Tensor layer_of_rows(const FusedLayer& l) {
+  const OptionalTensor residual = l.residual ? OptionalTensor(rows_of(*l.residual)) : std::nullopt;
+  const at::Tensor rows = bare_fused().call(rows_of(l.input), l.weight, l.bias, residual, l.activation,
+                                            l.level, l.kernel, l.precision, l.out_dtype);
+  return with_batch(rows, l.input, l.weight, true);
+}
+
+at::Tensor differentiable_layer(const FusedLayer& l) {
+  Options o{.trans_b = true, .level = l.level, .by_rows = true, .relu = l.activation.has_value()};
+  if (l.kernel) o.kernel = *l.kernel;
+  if (l.precision) o.precision = *l.precision;
+  return recorded_rows(o, l.input, l.weight, l.bias, l.residual);
 }
 
 }  // namespace fastgemm::override

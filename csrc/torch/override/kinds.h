@@ -30,6 +30,12 @@ bool has_names(const T& t) {
   return false;
 }
 
+// Whether a tensor has memory that layers read.
+inline bool is_dense(const at::Tensor& t) {
+  return t.layout() == at::kStrided && !t.is_nested() && !t.is_quantized() && !has_names(t) &&
+         (t.is_cpu() || t.is_cuda());
+}
+
 // Casts an operand like autocast: float64, integers and tensors of other devices keep their type.
 inline at::Tensor cast(const at::Tensor& t, c10::DeviceType device, at::ScalarType type) {
   const bool is_cast = t.device().type() == device && t.is_floating_point() && t.scalar_type() != at::kDouble;

@@ -14,22 +14,6 @@
 namespace fastgemm::override {
 namespace {
 
-bool is_dense(const at::Tensor& t) {
-  return t.layout() == at::kStrided && !t.is_nested() && !t.is_quantized() && !has_names(t) &&
-         (t.is_cpu() || t.is_cuda());
-}
-
-// Whether this library computes a layer; torch computes all others. weight is (N, K) if `transposed`, else
-// (K, N).
-bool takes(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias, bool transposed) {
-  const auto type = weight.scalar_type();
-  if (!is_multiplied(type) || input.scalar_type() != type || input.device() != weight.device()) return false;
-  if (!is_dense(input) || !is_dense(weight) || input.dim() < 1 || weight.dim() != 2) return false;
-  if (input.size(-1) != weight.size(transposed ? 1 : 0)) return false;
-  return !bias || (bias->scalar_type() == type && bias->device() == weight.device() && is_dense(*bias) &&
-                   bias->dim() == 1 && bias->size(0) == weight.size(transposed ? 0 : 1));
-}
-
 at::Tensor by_torch(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                     bool transposed) {
   if (transposed) return at::linear(input, weight, bias);
@@ -57,8 +41,8 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
     const OptionalTensor b = bias ? OptionalTensor(cast(*bias, device, type)) : std::nullopt;
     const c10::impl::ExcludeDispatchKeyGuard once(
         at::autocast::get_autocast_dispatch_key_from_device_type(device));
-    if (takes(x, w, b, transposed)) return linear_rows(x, w, b, transposed, level, kernel, precision);
-  } else if (takes(input, weight, bias, transposed)) {
+    if (is_layer(x, w, b, transposed)) return linear_rows(x, w, b, transposed, level, kernel, precision);
+  } else if (is_layer(input, weight, bias, transposed)) {
     const bool follows = !precision && weight.is_cuda() && follows_float32(weight.scalar_type());
     if (follows && torch_float32_precision() == Precision::tf32) precision = "tf32";
     return linear_rows(input, weight, bias, transposed, level, kernel, precision);
@@ -67,6 +51,17 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const Optio
 }
 
 }  // namespace
+
+// Torch computes all other layers.
+bool is_layer(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
+              bool transposed) {
+  const auto type = weight.scalar_type();
+  if (!is_multiplied(type) || input.scalar_type() != type || input.device() != weight.device()) return false;
+  if (!is_dense(input) || !is_dense(weight) || input.dim() < 1 || weight.dim() != 2) return false;
+  if (input.size(-1) != weight.size(transposed ? 1 : 0)) return false;
+  return !bias || (bias->scalar_type() == type && bias->device() == weight.device() && is_dense(*bias) &&
+                   bias->dim() == 1 && bias->size(0) == weight.size(transposed ? 0 : 1));
+}
 
 const c10::TypedOperatorHandle<LayerSignature>& layer() {
   static const auto op = find_op<LayerSignature>("fastgemm::_linear");

@@ -69,6 +69,8 @@ PyMethodDef methods[] = {
     {"matmul", as_method(&matmul_at_once), METH_FASTCALL,
      "a @ b, or NotImplemented if Python must handle the call."},
     {"gemm", as_method(&gemm_at_once), METH_FASTCALL, "The product with all options, or NotImplemented."},
+    {"fused_linear", as_method(&fused_linear_at_once), METH_FASTCALL,
+     "activation(input @ weight^T + bias) + residual, or NotImplemented."},
     {"linear", as_method(&linear_at_once), METH_FASTCALL, "A layer's product, or NotImplemented."},
     {"is_overridden", as_method(&is_overridden), METH_FASTCALL,
      "Whether a mode, or one of these operands, must see a call."},

@@ -16,7 +16,7 @@ endforeach()
 
 # Most of the compile time is for torch's headers, so the files are compiled as two. A unity build of CMake would
 # include them by absolute paths, and ccache would find none of its results for another folder.
-set(first at_once eager flags gradients grouped interrupt layer modes)
+set(first at_once eager flags fused_layer gradients grouped interrupt layer modes)
 set(second module overrides route scaled scaled_groups scales scope)
 foreach(part first second)
   list(TRANSFORM ${part} REPLACE "(.+)" "#include \"torch/override/\\1.cpp\"  // NOLINT(bugprone-suspicious-include)")

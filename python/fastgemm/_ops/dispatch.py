@@ -5,8 +5,9 @@ A call takes one of these paths, because each feature of torch costs time in eve
 - ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an
   autograd formula and what ``torch.func`` transforms need (_tracing/functorch.py);
 - ``out=`` uses the out overload;
-- a product of plain tensors, or such a layer without a level or kernel, is one function of the library of
-  csrc/torch/override (``matmul_at_once``, ``gemm_at_once``, ``linear_at_once``);
+- a product or layer of plain tensors is one function of the library of csrc/torch/override
+  (``matmul_at_once``, ``gemm_at_once`` also with ``out=``, ``fused_linear_at_once``; ``linear_at_once`` for layers
+  of fastgemm.nn without a level or kernel);
 - everything else calls the bare op ``_gemm``. With that library the op itself checks in C++ whether a gradient is
   needed. Without it, ``torch.func`` transforms, forward-mode AD and eager calls that need a gradient first go
   through an autograd.Function.
@@ -70,10 +71,10 @@ def _not_here(*_: Any) -> Any:
 
 
 _library, _ = _override_library.load()
-# NotImplemented for what only Python knows how to hand on: tensor subclasses, modes, traces, vectors, other
-# devices.
+# NotImplemented for what only Python knows how to hand on: tensor subclasses, modes, traces, other devices.
 matmul_at_once: Callable[..., Any] = _library.matmul if _library else _not_here
 gemm_at_once: Callable[..., Any] = _library.gemm if _library else _not_here
+fused_linear_at_once: Callable[..., Any] = _library.fused_linear if _library else _not_here
 linear_at_once: Callable[..., Any] = _library.linear if _library else _not_here
 linear_bare: Callable[..., Tensor] | None = ops._linear.default._op if _library else None
 if _library:

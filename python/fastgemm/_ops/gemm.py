@@ -111,11 +111,11 @@ def gemm(
             )
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.gemm")
     given = alpha, beta, trans_a, trans_b, level, kernel, precision, out_dtype, symmetric
-    if out is None and not is_dynamo_compiling():
+    if not is_dynamo_compiling():
         try:
-            result = gemm_at_once(a, b, c, *given)
+            result = gemm_at_once(a, b, c, *given, out)
         except (RuntimeError, ValueError) as error:
-            _errors.diagnose(error, "gemm", a=a, b=b, c=c)
+            _errors.diagnose(error, "gemm", a=a, b=b, c=c, out=out)
             raise
         if result is not NotImplemented:
             return result

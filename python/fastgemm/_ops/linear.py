@@ -11,6 +11,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
@@ -19,7 +20,16 @@ from .._typing import GatedActivation, OutRecipe, Precision
 from ..table import INVARIANT, invariant_choice
 from . import autocast
 from .codes import CODES, as_codes, check_out_scale
-from .dispatch import CHOICE, Op, compiled_override, ops, options_of, overridden, public
+from .dispatch import (
+    CHOICE,
+    Op,
+    compiled_override,
+    fused_linear_at_once,
+    ops,
+    options_of,
+    overridden,
+    public,
+)
 from .gated import SWIGLU, check_residual, gated, with_residual
 from .gemm import _gemm_gradients, gemm
 from .vmap import batch_first, rank_of, runs
@@ -121,6 +131,15 @@ def linear(
             ``kernel``, ``level`` or ``precision``; ``out_scale`` missing or given without need.
         RuntimeError: the level or kernel asked for cannot run here; a result of 8 bits would need a gradient.
     """
+    choice = level, kernel, precision, out_dtype
+    if out_scale is None and not invariant and not is_compiling():
+        try:
+            result = fused_linear_at_once(x, weight, bias, residual, activation, *choice)
+        except (RuntimeError, ValueError) as error:
+            _errors.diagnose(error, "linear", x=x, weight=weight, bias=bias, residual=residual)
+            raise
+        if result is not NotImplemented:
+            return result
     if out_dtype in CODES or out_scale is not None:
         how: dict[str, Any] = {
             "level": level,
@@ -129,7 +148,6 @@ def linear(
             "invariant": invariant,
         }
         return _in_codes((x, weight, bias), activation, residual, out_dtype, out_scale, how)
-    choice = level, kernel, precision, out_dtype
     if activation == SWIGLU:
         options: dict[str, Any] = dict(zip(CHOICE, choice, strict=True))
         inner = linear(x, weight, bias, invariant=invariant, **options)

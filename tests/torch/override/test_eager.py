@@ -62,6 +62,37 @@ def test_modes_see_a_product_and_views_alone():
     assert set(seen) <= {"fastgemm._gemm.default", "aten.view.default", "aten._unsafe_view.default"}
 
 
+@every_device
+@pytest.mark.parametrize(("a_shape", "b_shape"), [((4,), (4,)), ((3, 4), (4,)), ((4,), (2, 4, 5))])
+def test_vectors(a_shape, b_shape):
+    """With and without a gradient, whose views autograd records."""
+    a, b = torch.randn(a_shape), torch.randn(b_shape)
+    plain = fastgemm.matmul(a, b)
+    torch.testing.assert_close(plain, torch.matmul(a, b))
+    a.requires_grad_()
+    found = fastgemm.matmul(a, b)
+    assert torch.equal(found, plain) and found.requires_grad and not plain.requires_grad
+    grad = torch.randn_like(plain)
+    (of_a,) = torch.autograd.grad(found, a, grad)
+    torch.testing.assert_close(of_a, torch.autograd.grad(torch.matmul(a, b), a, grad)[0])
+
+
+@every_device
+def test_out_is_written_without_a_record():
+    a, out = torch.randn(3, 3), torch.ones(3, 3)
+    kept = out.clone().requires_grad_()
+    loss = (kept * out).sum()  # keeps `out` for its gradient
+    assert fastgemm.matmul(a, a, out=out) is out
+    assert fastgemm.gemm(a, a, out, out=out) is out
+    assert torch.equal(out, fastgemm.gemm(a, a, fastgemm.matmul(a, a)))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    with torch.autocast(a.device.type):  # which casts no product into a tensor
+        assert torch.equal(
+            fastgemm.matmul(a, a, out=torch.empty(3, 3)), fastgemm.matmul(a, a, precision="ieee")
+        )
+
+
 @pytest.mark.parametrize(
     "call", [lambda x, w: fastgemm.matmul(x, w.t()), nn.linear], ids=["matmul", "linear"]
 )
