@@ -321,3 +321,29 @@ def test_layers_ignore_a_precision_of_float32():
         assert torch.equal(call("tf32"), call(None))
         with pytest.raises(ValueError, match=r"nn\.(linear|conv1d): precision must be one of"):
             call("fast")
+
+
+class Scaled(Tensor):
+    """A subclass that takes over every function."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func
+
+
+@pytest.mark.parametrize("call", [fastgemm.linear, fastgemm.nn.linear])
+def test_what_else_overrides_a_call_sees_it(call):
+    """The weight's own function is called directly only if nothing else overrides the call."""
+    x, q = operands()
+    seen = []
+
+    class Log(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Log():
+        call(x, q)
+    assert seen[0] is call
+    if call is fastgemm.linear:
+        assert call(x.as_subclass(Scaled), q) is call

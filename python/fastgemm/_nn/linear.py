@@ -23,6 +23,7 @@ from .._ops.dispatch import (
     has_precision,
     linear_at_once,
     linear_bare,
+    only_override,
     options_of,
     overridden,
     tracing_state,
@@ -133,9 +134,9 @@ def _layer(
         result = linear_at_once(input, weight, bias, function is linear)  # which checks its arguments itself
         if result is not NotImplemented:
             return result
-    compiled = compiled_override(weight)
-    if compiled:
-        return compiled(
+    override = compiled_override(weight) or only_override(weight, input, bias)
+    if override:
+        return override(
             function, (input, weight, bias), {"level": level, "kernel": kernel, "precision": precision}
         )
     if has_torch_function_variadic(input, weight, bias):

@@ -25,6 +25,7 @@ from .dispatch import (
     Op,
     compiled_override,
     fused_linear_at_once,
+    only_override,
     ops,
     options_of,
     overridden,
@@ -160,8 +161,8 @@ def linear(
             "invariant": invariant or None,
         }
         given.update(zip(CHOICE, choice, strict=True))
-        if compiled:
-            return compiled(linear, (x, weight, bias), given)
+        if override := compiled or only_override(weight, x, bias, residual):
+            return override(linear, (x, weight, bias), given)
         return overridden(linear, (x, weight, bias, residual), x, weight, bias, **given)
     if invariant:
         level, kernel = None, invariant_choice(level, kernel, precision, "fastgemm.linear")
@@ -223,13 +224,14 @@ def _as_rows(x: Tensor) -> Tensor:
 
 
 def _check_activation(activation: object) -> None:
+    if activation is None or (isinstance(activation, str) and activation in ACTIVATIONS):
+        return
     accepted = f"accepted: {', '.join(map(repr, (*ACTIVATIONS, SWIGLU)))} or None"
-    if activation is not None and not isinstance(activation, str):
+    if not isinstance(activation, str):
         raise TypeError(
             f"fastgemm: activation must be a str or None, got {type(activation).__name__}; {accepted}"
         )
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(f"fastgemm: unknown activation {activation!r}; {accepted}")
+    raise ValueError(f"fastgemm: unknown activation {activation!r}; {accepted}")
 
 
 def operands(
