@@ -70,20 +70,15 @@ AddProblem problem_of(AddProblem p, const Loops& loops, int count, int64_t step 
   return p;
 }
 
-// The sum as a problem of complex numbers, if kernels of a CPU gain by adding them in tiles
-// (cpu/add/tiles.h). Their parts are then a dimension of their own, and rows of a problem would have two
-// numbers.
-std::optional<AddProblem> in_complex_tiles(const AddProblem& parts, const Loops& loops) {
-  if (loops.count < 3 || loops.dims[size_t(loops.count - 1)].size != 2) return std::nullopt;
+// The sum as a problem of complex numbers, for kernels of a CPU, unless it is one of plain numbers. Where an
+// operand has no contiguous row (broadcast, strided or transposed ones), the parts are a dimension of their
+// own, and rows of a problem would have two numbers.
+std::optional<AddProblem> in_complex_numbers(const AddProblem& parts, const Loops& loops) {
+  if (loops.count < 2 || loops.dims[size_t(loops.count - 1)].size != 2) return std::nullopt;
   AddProblem p = problem_of(parts, loops, loops.count - 1, 2);
   p.type = parts.type == DType::f64   ? DType::bits128
            : parts.type == DType::f32 ? DType::bits64
                                       : DType::bits32;
-  const AddProblem rows = p.with_long_rows();
-  const auto turned = [](const ConstMatrix& m) {
-    return m.row_stride == 1 && m.col_stride != 1 && m.col_stride != 0;
-  };
-  if (rows.out.col_stride != 1 || !(turned(rows.a) || turned(rows.b))) return std::nullopt;
   return p;
 }
 
@@ -92,7 +87,7 @@ void run(AddProblem p, const Loops& loops, bool two_parts, const Choice& choice,
          Device device, int threads) {
   const int part_size = element_size(p.type);
   std::optional<AddProblem> complex;
-  if (two_parts && device == Device::cpu) complex = in_complex_tiles(p, loops);
+  if (two_parts && device == Device::cpu) complex = in_complex_numbers(p, loops);
   p = problem_of(p, loops, loops.count);
   AddProblem asked = p;  // decides by the number of parts
   if (complex) asked.rows = complex->rows, asked.cols = 2 * complex->cols;

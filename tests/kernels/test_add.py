@@ -148,6 +148,67 @@ def test_transposed_operands_are_read_in_tiles(dtype):
     assert shortest(lambda: fastgemm.add(a.mT, b.mT)) < 3 * ordinary
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("kernel", ["vectorized", "streaming"])
+@pytest.mark.parametrize("dtype", [*DTYPES, *COMPLEX_PARTS], ids=row_id)
+def test_short_rows_and_strides_have_the_bits_of_contiguous_operands(kernel, dtype):
+    """Short rows are added in blocks, as one long row. Strided operands and results go through buffers."""
+
+    def numbers(*shape):
+        if dtype.is_complex:
+            return torch.view_as_complex(random_tensor(*shape, 2, dtype=COMPLEX_PARTS[dtype]))
+        return random_tensor(*shape, dtype=dtype)
+
+    def bits(x):  # torch.equal does not take complex32
+        return torch.view_as_real(x) if dtype.is_complex else x
+
+    for rows, cols in ((1500, 1), (777, 3), (300, 7), (129, 20), (70, 47), (7, 130), (3, 2500)):
+        wide = numbers(rows, cols + 5)
+        for a, b in (
+            (numbers(rows, cols), numbers(rows, 1)),
+            (numbers(cols), numbers(rows, cols)),
+            (numbers(rows, 1), numbers(cols)),
+            (wide[:, :cols], wide[:, 2 : cols + 2]),
+            (numbers(2 * rows, 3 * cols)[::2, ::3], numbers(1)),
+        ):
+            shape = (rows, cols)
+            plain = a.expand(shape).contiguous(), b.expand(shape).contiguous()
+            for alpha in (1, 2):  # exact products, because some sums round them
+                expected = bits(fastgemm.add(*plain, alpha=alpha, kernel=kernel))
+                assert torch.equal(bits(fastgemm.add(a, b, alpha=alpha, kernel=kernel)), expected)
+                for around, inner in (
+                    (numbers(rows, cols + 2), lambda x: x[:, 1:-1]),
+                    (numbers(rows, 2 * cols), lambda x: x[:, ::2]),
+                    (numbers(3 * cols, 2 * rows), lambda x: x.mT[::2, ::3]),
+                ):
+                    before, out = around.clone(), inner(around)
+                    fastgemm.add(a, b, alpha=alpha, out=out, kernel=kernel)
+                    assert torch.equal(bits(out.contiguous()), expected)
+                    out.copy_(inner(before))
+                    assert torch.equal(bits(around), bits(before)), "elements around the result"
+                    out.copy_(plain[0])
+                    fastgemm.add_(out, b, alpha=alpha, kernel=kernel)
+                    assert torch.equal(bits(out.contiguous()), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.complex128], ids=row_id)
+def test_short_rows_are_added_in_blocks(dtype):
+    """Row by row, a float32 sum took 7 times as long, and one of complex numbers 25 times."""
+    a, b = torch.randn(65536, 4, dtype=dtype), torch.randn(65536, 1, dtype=dtype)
+    with threads(1):
+        ordinary = shortest(lambda: fastgemm.add(a, a))
+        assert shortest(lambda: fastgemm.add(a, b)) < 4 * ordinary
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64], ids=row_id)
+def test_strided_results_take_no_longer_than_one_by_one(dtype):
+    """They were taken for rows of one element, and took 3 times as long."""
+    x, y = torch.zeros(512, 1024, dtype=dtype)[:, ::2], torch.ones(512, 512, dtype=dtype)
+    with threads(1):
+        one_by_one = shortest(lambda: fastgemm.add_(x, y, kernel="naive"))
+        assert shortest(lambda: fastgemm.add_(x, y)) < 1.5 * one_by_one
+
+
 @every_row
 def test_in_place_and_out_is_an_operand(kernel, dtype):
     a, b = random_tensor(33, 65, dtype=dtype), random_tensor(33, 65, dtype=dtype)

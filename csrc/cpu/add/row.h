@@ -29,65 +29,136 @@ FASTGEMM_INLINE void store_lanes(T* p, Vector<Lane<T>> v) {
   }
 }
 
-// An operand with stride 0 has one element for the whole row.
+// The type of a number's parts, real and imaginary, which are added as numbers. Strides count numbers.
+template <class T>
+struct PartsOf {
+  using Type = T;
+  static constexpr int64_t kCount = 1;
+};
+template <class T>
+struct PartsOf<Complex<T>> {
+  using Type = T;
+  static constexpr int64_t kCount = 2;
+};
+template <class T>
+using PartOf = typename PartsOf<T>::Type;
+
+// A vector that repeats a pair of numbers.
+template <class T, int... I>
+FASTGEMM_INLINE Vector<T> broadcast_pair(T x, T y, std::integer_sequence<int, I...>) {
+  return Vector<T>{(I % 2 ? y : x)...};
+}
+
+// In a loop, keeps the compiler from computing a product with v before the loop. There it would be rounded,
+// and not be part of a fused multiply-add, as it is for operands with other strides.
+template <class V>
+FASTGEMM_INLINE V not_hoisted(V v) {
+#if defined(__SSE2__)
+  asm volatile("" : "+v"(v));
+#elif defined(__aarch64__)
+  asm volatile("" : "+w"(v));
+#endif
+  return v;
+}
+
+// An operand with stride 0 has one number for the whole row.
 template <class T, bool Broadcast>
 struct RowOperand {
+  using L = Lane<PartOf<T>>;
   const T* data;
-  Vector<Lane<T>> value;
+  Vector<L> value;
   FASTGEMM_INLINE explicit RowOperand(const T* p) : data(p) {
-    if constexpr (Broadcast) value = broadcast<Vector<Lane<T>>>(static_cast<Lane<T>>(widen(*p)));
+    if constexpr (Broadcast && PartsOf<T>::kCount == 2)
+      value = broadcast_pair<L>(widen(p->re), widen(p->im), std::make_integer_sequence<int, kLanes<L>>{});
+    else if constexpr (Broadcast)
+      value = broadcast<Vector<L>>(static_cast<L>(widen(*p)));
   }
-  FASTGEMM_INLINE Vector<Lane<T>> at(int64_t j) const {
+  FASTGEMM_INLINE Vector<L> at(int64_t j) const {
     if constexpr (Broadcast) return value;
-    return load_lanes(data + j);
+    return load_lanes(reinterpret_cast<const PartOf<T>*>(data + j));
   }
 };
 
 template <class T>
+FASTGEMM_INLINE T sum_of(T a, T b, Accumulator<T> alpha) {
+  return round_to<T>(widen(a) + alpha * widen(b));
+}
+template <class T>
+FASTGEMM_INLINE Complex<T> sum_of(Complex<T> a, Complex<T> b, Accumulator<T> alpha) {
+  return {sum_of(a.re, b.re, alpha), sum_of(a.im, b.im, alpha)};
+}
+
+template <class T>
 FASTGEMM_INLINE void add_strided(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out,
-                                 int64_t out_stride, int64_t n, Accumulator<T> alpha) {
-  for (int64_t j = 0; j < n; ++j)
-    out[j * out_stride] = round_to<T>(widen(a[j * a_stride]) + alpha * widen(b[j * b_stride]));
+                                 int64_t out_stride, int64_t n, Accumulator<PartOf<T>> alpha) {
+  for (int64_t j = 0; j < n; ++j) out[j * out_stride] = sum_of(a[j * a_stride], b[j * b_stride], alpha);
 }
 
 template <class T, bool BroadcastA, bool BroadcastB>
-FASTGEMM_INLINE void add_vectors(const T* a, const T* b, T* out, int64_t n, Accumulator<T> alpha) {
-  constexpr int64_t kStep = kLanes<Lane<T>>;
+FASTGEMM_INLINE void add_vectors(const T* a, const T* b, T* out, int64_t n, Accumulator<PartOf<T>> alpha) {
+  using Part = PartOf<T>;
+  using L = Lane<Part>;
+  constexpr int64_t kStep = kLanes<L> / PartsOf<T>::kCount;
   const RowOperand<T, BroadcastA> x(a);
   const RowOperand<T, BroadcastB> y(b);
-  const auto scale = broadcast<Vector<Lane<T>>>(static_cast<Lane<T>>(alpha));
+  const auto scale = broadcast<Vector<L>>(static_cast<L>(alpha));
+  const auto put = [out](int64_t j, Vector<L> sum) { store_lanes(reinterpret_cast<Part*>(out + j), sum); };
   int64_t j = 0;
-  if (alpha == Accumulator<T>(1)) {
-    for (; j + kStep <= n; j += kStep) store_lanes(out + j, x.at(j) + y.at(j));
+  if (alpha == Accumulator<Part>(1)) {
+    for (; j + kStep <= n; j += kStep) put(j, x.at(j) + y.at(j));
   } else {
-    for (; j + kStep <= n; j += kStep) store_lanes(out + j, x.at(j) + scale * y.at(j));
+    for (; j + kStep <= n; j += kStep) {
+      if constexpr (BroadcastB && PartsOf<T>::kCount == 2)
+        put(j, x.at(j) + scale * not_hoisted(y.at(j)));
+      else
+        put(j, x.at(j) + scale * y.at(j));
+    }
   }
   add_strided(a + (BroadcastA ? 0 : j), BroadcastA ? 0 : 1, b + (BroadcastB ? 0 : j), BroadcastB ? 0 : 1,
               out + j, 1, n - j, alpha);
 }
 
+// Copies elements one by one.
 template <class T>
-FASTGEMM_INLINE void add_row(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t n,
-                             Accumulator<T> alpha) {
-  if (n == 0) return;  // even a broadcast operand may have no element then
-  if (a_stride == 1 && b_stride == 1) return add_vectors<T, false, false>(a, b, out, n, alpha);
-  if (a_stride == 1 && b_stride == 0) return add_vectors<T, false, true>(a, b, out, n, alpha);
-  if (a_stride == 0 && b_stride == 1) return add_vectors<T, true, false>(a, b, out, n, alpha);
-  add_strided(a, a_stride, b, b_stride, out, 1, n, alpha);
+FASTGEMM_INLINE void copy_elements(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) keep_scalar(), to[j * to_stride] = from[j * from_stride];
 }
 
-// Complex numbers, whose parts are added as numbers. Strides count complex numbers.
+// Sums that are rounded cost more instructions than a copy, and vectors share them. Other sums of strided
+// operands are as fast without vectors.
 template <class T>
-FASTGEMM_INLINE void add_strided(const Complex<T>* a, int64_t a_stride, const Complex<T>* b, int64_t b_stride,
-                                 Complex<T>* out, int64_t out_stride, int64_t n, Accumulator<T> alpha) {
-  for (int64_t j = 0; j < n; ++j)
-    add_strided(&a[j * a_stride].re, 1, &b[j * b_stride].re, 1, &out[j * out_stride].re, 1, 2, alpha);
+inline constexpr bool kCopiesStrided =
+    !std::is_same_v<Accumulator<PartOf<T>>, PartOf<T>> && !std::is_integral_v<T>;
+
+template <class T>
+FASTGEMM_INLINE bool add_unit_strides(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out,
+                                      int64_t n, Accumulator<PartOf<T>> alpha) {
+  if (a_stride == 1 && b_stride == 1) return add_vectors<T, false, false>(a, b, out, n, alpha), true;
+  if (a_stride == 1 && b_stride == 0) return add_vectors<T, false, true>(a, b, out, n, alpha), true;
+  if (a_stride == 0 && b_stride == 1) return add_vectors<T, true, false>(a, b, out, n, alpha), true;
+  return false;
 }
+
 template <class T>
-FASTGEMM_INLINE void add_row(const Complex<T>* a, int64_t a_stride, const Complex<T>* b, int64_t b_stride,
-                             Complex<T>* out, int64_t n, Accumulator<T> alpha) {
-  if (a_stride != 1 || b_stride != 1) return add_strided(a, a_stride, b, b_stride, out, 1, n, alpha);
-  add_row(&a->re, 1, &b->re, 1, &out->re, 2 * n, alpha);
+FASTGEMM_INLINE void add_row(const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* out, int64_t n,
+                             Accumulator<PartOf<T>> alpha) {
+  if (n == 0) return;  // even a broadcast operand may have no element then
+  if (add_unit_strides(a, a_stride, b, b_stride, out, n, alpha)) return;
+  if constexpr (kCopiesStrided<T>) {
+    constexpr int64_t kPiece = 256;
+    T a_piece[kPiece], b_piece[kPiece];
+    for (int64_t j = 0; j < n; j += kPiece) {
+      const int64_t count = min(kPiece, n - j);
+      const auto contiguous = [&](const T* p, int64_t stride, T* piece) {
+        if (stride != 1) copy_elements(p + j * stride, stride, piece, 1, count);
+        return stride != 1 ? piece : p + j;
+      };
+      add_vectors<T, false, false>(contiguous(a, a_stride, a_piece), contiguous(b, b_stride, b_piece),
+                                   out + j, count, alpha);
+    }
+  } else {
+    add_strided(a, a_stride, b, b_stride, out, 1, n, alpha);
+  }
 }
 
 // Calls f.template operator()<Number, Part>(); they differ for complex numbers, whose types are bits32,

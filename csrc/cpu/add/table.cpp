@@ -1,5 +1,7 @@
-// The rows of the kernel table, and the choice of instruction set and of stores.
+// The rows of the kernel table, and the choice of orientation, of instruction set and of stores.
 #include "core/table.h"
+
+#include <utility>
 
 #include "core/cpu_features.h"
 #include "cpu/add/levels.h"
@@ -20,7 +22,18 @@ AddKernel for_this_cpu(const AddKernel (&kernels)[3]) {
   return kernels[static_cast<int>(cpu_features().isa())];
 }
 
-void vectorized(const AddProblem& p, Context&) { for_this_cpu(kVectorized)(p.with_long_rows()); }
+// The same sum, with rows along the smaller stride of the result, merged where all strides allow it. A single
+// row stays one: as a column of the other orientation it would be that many rows of one element.
+AddProblem along_result(const AddProblem& given) {
+  AddProblem p = given;
+  if (p.rows > 1 && (p.cols == 1 || p.out.row_stride < p.out.col_stride)) {
+    std::swap(p.rows, p.cols);
+    p.a = p.a.transposed(), p.b = p.b.transposed(), p.out = p.out.transposed();
+  }
+  return p.rows == 1 ? p : p.with_long_rows();
+}
+
+void vectorized(const AddProblem& p, Context&) { for_this_cpu(kVectorized)(along_result(p)); }
 
 // Whether to use non-temporal stores. They pay when the three streams do not fit in the caches. fp32 on two
 // Zen 4 cores with 1 MiB of L2 each and 32 MiB of L3, ordinary against non-temporal stores, GB/s: 25 MB 97 :
@@ -34,7 +47,7 @@ bool bypasses_cache(const AddProblem& p) {
 }
 
 void streaming(const AddProblem& problem, Context& context) {
-  const AddProblem p = problem.with_long_rows();
+  const AddProblem p = along_result(problem);
   add_parallel(p, context, for_this_cpu(bypasses_cache(p) ? kStreaming : kVectorized));
 }
 
