@@ -36,8 +36,8 @@ if(FASTGEMM_NATIVE AND avx512 IN_LIST FASTGEMM_ISAS)
     endif()
   endforeach()
   set_property(SOURCE csrc/core/cpu_features.cpp csrc/cpu/add/table.cpp csrc/cpu/gemm/dequantize.cpp
-                      csrc/cpu/gemm/expert_passes.cpp csrc/cpu/gemm/fp8_passes.cpp csrc/cpu/gemm/table.cpp
-                      csrc/cpu/peak/peak.cpp csrc/cpu/transpose/table.cpp
+                      csrc/cpu/gemm/expert_passes.cpp csrc/cpu/gemm/fp8_passes.cpp csrc/cpu/gemm/mirror.cpp
+                      csrc/cpu/gemm/table.cpp csrc/cpu/peak/peak.cpp csrc/cpu/transpose/table.cpp
                APPEND PROPERTY COMPILE_DEFINITIONS FASTGEMM_ONLY_ISA=${FASTGEMM_ISAS})
 endif()
 

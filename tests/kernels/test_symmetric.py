@@ -79,6 +79,30 @@ def test_out(device):
         assert is_symmetric(out)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex32, *COMPLEX], ids=row_id)
+def test_the_upper_triangle_is_a_copy_of_the_lower_one(dtype):
+    """It is copied in tiles of 16 to 64 numbers, of which some are not whole."""
+    for n in (1, 2, 3, 15, 17, 33, 63, 64, 65, 95, 128, 131, 257):
+        if dtype.is_complex:
+            x = torch.randn(2, n, n, dtype=torch.complex64).to(dtype)
+        else:
+            x = random_tensor(2, n, n, dtype=dtype)
+        out = torch.ones(2, n, n + 3, dtype=x.dtype if dtype.is_complex else fastgemm.matmul(x, x).dtype)
+        one = torch.eye(n, dtype=torch.float32).to(dtype)
+        fastgemm.gemm(x, one.expand(2, n, n), out=out[..., :n], symmetric=True)
+        found = torch.view_as_real(out) if dtype.is_complex else out[..., None]
+        lower, upper = found[..., :n, :], found[..., :n, :].transpose(1, 2)
+        below = torch.ones(n, n, dtype=torch.bool).tril(-1)
+        plain = torch.view_as_real(x) if dtype.is_complex else x[..., None]
+        assert torch.equal(lower[:, below].to(plain.dtype), plain[:, below])
+        assert torch.equal(lower[:, below][..., 0], upper[:, below][..., 0])
+        if dtype.is_complex:
+            assert torch.equal(lower[:, below][..., 1], -upper[:, below][..., 1])
+            assert (torch.diagonal(found[..., :n, 1], dim1=1, dim2=2) == 0).all()
+        assert (found[..., n:, 0] == 1).all()
+
+
 # --- what the caller promises
 
 

@@ -11,6 +11,7 @@ set(FASTGEMM_CPU_GEMM_ISA
     csrc/cpu/gemm/epilogue_pass.cpp
     csrc/cpu/gemm/experts.cpp
     csrc/cpu/gemm/fp8.cpp
+    csrc/cpu/gemm/mirror_band.cpp
     csrc/cpu/gemm/small_routes.cpp)
 # All instruction sets round each product and each sum of a weight, as packed::weight_of() does in code without fma.
 set_source_files_properties(csrc/cpu/gemm/dequantize_block.cpp DIRECTORY ${CMAKE_SOURCE_DIR}
