@@ -82,6 +82,11 @@ Tensor transpose_into(const Arguments& args, const Tensor* given) {
     return out;
   }
   p.dst = matrix_of<Matrix>(o, false);
+  // The transpose of a^T into out^T, if the rows of out^T are contiguous.
+  if (p.dst.col_stride != 1 && p.dst.row_stride == 1) {
+    std::swap(p.rows, p.cols);
+    p.src = p.src.transposed(), p.dst = p.dst.transposed();
+  }
   const bool unit_source = p.src.row_stride == 1 || p.src.col_stride == 1;
   if (!unit_source || p.dst.col_stride != 1) {
     // Operands without a unit stride go through a contiguous tensor.

@@ -101,6 +101,32 @@ def test_what_repeats_is_copied_once(batch, repeats):
 
 
 @every_device
+def test_a_column_major_out_of_a_transpose_is_written_in_place():
+    """It went through a new tensor and a copy, which took 15 times as long as torch's copy."""
+    for source in (torch.randn(300, 200), torch.randn(200, 300).mT, torch.randn(4, 300, 200)):
+        out = torch.empty(source.shape).mT
+        assert bytes_allocated(lambda a=source, into=out: fastgemm.transpose(a, out=into)) < out.nbytes // 2
+        assert torch.equal(out, source.mT)
+
+
+@pytest.mark.parametrize("shape", [(150, 130), (3, 150, 130)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_torch_writes_a_column_major_complex_out_in_place(shape, dtype):
+    *batch, m, n = shape
+    a, b = torch.randn(*batch, m, 7, dtype=dtype), torch.randn(*batch, 7, n, dtype=dtype)
+    for x, y in ((a, b), (a.mT.contiguous().mT, b), (a, b.mT.contiguous().mT)):
+        out, expected = torch.empty(*batch, n, m, dtype=dtype).mT, x @ y
+        used = bytes_allocated(lambda x=x, y=y, into=out: fastgemm.matmul(x, y, out=into, kernel="torch"))
+        assert used < out.nbytes // 2
+        torch.testing.assert_close(out, expected)
+        fastgemm.gemm(x, y, out, alpha=2.0, beta=-1.0, out=out, kernel="torch")
+        torch.testing.assert_close(out, expected)
+    gram = torch.empty(*batch, m, m, dtype=dtype).mT
+    fastgemm.matmul(a, a.mH, out=gram)
+    torch.testing.assert_close(gram, a @ a.mH)
+
+
+@every_device
 @settings(max_examples=60)
 @given(
     data=st.data(),
