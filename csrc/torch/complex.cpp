@@ -7,6 +7,7 @@
 #include "torch/context.h"
 #include "torch/gemm_plan.h"
 #include "torch/hooks.h"
+#include "torch/plans.h"
 #include "torch/scalar_types.h"
 #include "torch/symmetric.h"
 
@@ -220,11 +221,23 @@ ComplexProduct::ComplexProduct(const ProductCall& given) : call_(given), gemm_(c
         is_conjugated(call_.bias.tensor) ? viewed(resolved_bias_.emplace(resolved(call_.bias))) : call_.bias;
   // The rows for complex matrices add one matrix, not a bias and a residual; real products add both.
   row_ = bias_ ? nullptr : row_for(call_, gemm_);
-  const bool in_place = call_.out && Strided(call_.out.view).has_rows() && !is_conjugated(call_.out.tensor);
-  if (!in_place) made_.emplace(empty_contiguous(gemm_.result_shape(), call_.a.view.dtype, call_.a.view));
-  out_ = in_place ? call_.out : viewed(*made_);
+  const bool in_place = call_.out && (Strided(call_.out.view).has_rows() || writes_columns()) &&
+                        !is_conjugated(call_.out.tensor);
+  in_place ? void(out_ = call_.out) : make_result();
 }
 ComplexProduct::~ComplexProduct() = default;
+
+// Whether the row writes a column-major out in place. torch does, in a sixth of the time of a new tensor and
+// a copy. The pass that makes a result symmetric needs contiguous rows.
+bool ComplexProduct::writes_columns() const {
+  const View& out = call_.out.view;
+  return row_ && row_->name == kTorchRow && !call_.symmetry.known && out.stride(2) == 1;
+}
+
+void ComplexProduct::make_result() {
+  made_.emplace(empty_contiguous(gemm_.result_shape(), call_.a.view.dtype, call_.a.view));
+  out_ = viewed(*made_);
+}
 
 bool ComplexProduct::by_row() {
   if (!row_) return false;
@@ -232,7 +245,8 @@ bool ComplexProduct::by_row() {
     const bool is_half = multiply_by_row(*row_, call_, gemm_, c_, out_);
     if (is_half || call_.symmetry.asked) mirror_complex(out_.view, call_.symmetry);
     return true;
-  } catch (const OutOfWorkspace&) {  // the real product may need less memory
+  } catch (const OutOfWorkspace&) {  // the real product may need less memory, but contiguous rows
+    if (!Strided(out_.view).has_rows()) make_result();
     return false;
   }
 }

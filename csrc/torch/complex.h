@@ -41,6 +41,9 @@ class [[gnu::visibility("hidden")]] ComplexProduct {  // as Tensor is
  private:
   struct Parts;
 
+  bool writes_columns() const;
+  void make_result();  // out_ becomes a new tensor
+
   ProductCall call_;
   Gemm gemm_;
   std::optional<Tensor> resolved_c_, resolved_bias_, made_;

@@ -162,24 +162,24 @@ def test_short_rows_and_strides_have_the_bits_of_contiguous_operands(kernel, dty
     def bits(x):  # torch.equal does not take complex32
         return torch.view_as_real(x) if dtype.is_complex else x
 
-    for rows, cols in ((1500, 1), (777, 3), (300, 7), (129, 20), (70, 47), (7, 130), (3, 2500)):
-        wide = numbers(rows, cols + 5)
+    for height, cols in ((1500, 1), (777, 3), (300, 7), (129, 20), (70, 47), (7, 130), (3, 2500)):
+        wide = numbers(height, cols + 5)
         for a, b in (
-            (numbers(rows, cols), numbers(rows, 1)),
-            (numbers(cols), numbers(rows, cols)),
-            (numbers(rows, 1), numbers(cols)),
+            (numbers(height, cols), numbers(height, 1)),
+            (numbers(cols), numbers(height, cols)),
+            (numbers(height, 1), numbers(cols)),
             (wide[:, :cols], wide[:, 2 : cols + 2]),
-            (numbers(2 * rows, 3 * cols)[::2, ::3], numbers(1)),
+            (numbers(2 * height, 3 * cols)[::2, ::3], numbers(1)),
         ):
-            shape = (rows, cols)
+            shape = (height, cols)
             plain = a.expand(shape).contiguous(), b.expand(shape).contiguous()
             for alpha in (1, 2):  # exact products, because some sums round them
                 expected = bits(fastgemm.add(*plain, alpha=alpha, kernel=kernel))
                 assert torch.equal(bits(fastgemm.add(a, b, alpha=alpha, kernel=kernel)), expected)
                 for around, inner in (
-                    (numbers(rows, cols + 2), lambda x: x[:, 1:-1]),
-                    (numbers(rows, 2 * cols), lambda x: x[:, ::2]),
-                    (numbers(3 * cols, 2 * rows), lambda x: x.mT[::2, ::3]),
+                    (numbers(height, cols + 2), lambda x: x[:, 1:-1]),
+                    (numbers(height, 2 * cols), lambda x: x[:, ::2]),
+                    (numbers(3 * cols, 2 * height), lambda x: x.mT[::2, ::3]),
                 ):
                     before, out = around.clone(), inner(around)
                     fastgemm.add(a, b, alpha=alpha, out=out, kernel=kernel)
