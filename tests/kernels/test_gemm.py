@@ -303,6 +303,16 @@ def test_alpha_beta_c(kernel, dtype):
         check_gemm(a, b, alpha=alpha, kernel=kernel)
 
 
+@every([row for row in only((torch.float16, torch.bfloat16, torch.int32), OWN_ROWS) if row[0] == "cpu"])
+def test_a_c_of_one_column_has_the_bits_of_a_matrix(kernel, dtype):
+    """Vectors of the result read such a c as one number."""
+    a, b = operands(33, 65, 70, dtype)
+    for shape in ((33, 1), (1, 1)):
+        c = random_tensor(*shape, dtype=result_dtype(dtype))
+        full = fastgemm.gemm(a, b, c.expand(33, 65).contiguous(), alpha=2, beta=3, kernel=kernel)
+        assert torch.equal(fastgemm.gemm(a, b, c, alpha=2, beta=3, kernel=kernel), full)
+
+
 @every_own_row
 def test_alpha_beta_over_several_blocks_of_k(device, kernel, dtype):
     """alpha and beta must be applied once, not once for every block of K."""

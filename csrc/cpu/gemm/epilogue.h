@@ -49,6 +49,14 @@ OutputBlock<Out> output_of(const GemmProblem& p, int64_t batch) {
           p.scales.columns};
 }
 
+// A vector of a row of c from column j on, or a part of one. The rows of a c of shape (1, 1) or (m, 1) have
+// one number for all columns.
+template <class Acc, class Out, class Part>
+FASTGEMM_INLINE Vector<Acc> load_c(const OutputBlock<Out>& o, int64_t i, int64_t j, Part vector) {
+  const Out* row = o.c + i * o.c_rs;
+  return o.c_cs == 0 ? broadcast<Vector<Acc>>(widen(*row)) : vector.load(row + j);
+}
+
 // The same with scales, bias and activation.
 template <class Acc, class Out>
 void store_finished(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alpha, Acc beta,
@@ -56,7 +64,7 @@ void store_finished(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc al
   using V = Vector<Acc>;
   constexpr int N = kLanes<Acc>;
   const bool scaled = o.row_scales.data || o.column_scales.data;
-  const bool vectors = (beta == Acc{0} || o.c_cs == 1) && (!o.bias || o.bias_cs == 1) &&
+  const bool vectors = (beta == Acc{0} || o.c_cs == 1 || o.c_cs == 0) && (!o.bias || o.bias_cs == 1) &&
                        (o.column_scales.stride == 0 || o.column_scales.stride == 1);
   const LineScales &by_row = o.row_scales, &by_column = o.column_scales;
   const bool column_vectors = by_column.stride == 1;
@@ -69,7 +77,7 @@ void store_finished(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc al
   for (int i = 0; i < rows && done > 0; ++i) {
     const Acc of_row = scale_of_row(i);
     const Acc* t = tile + i * tile_ld;
-    const Out *bias = o.bias ? o.bias + i * o.bias_rs : nullptr, *c = o.c + (beta == Acc{0} ? 0 : i * o.c_rs);
+    const Out* bias = o.bias ? o.bias + i * o.bias_rs : nullptr;
     Out* out = o.out + i * o.ld;
     const auto finish = [&](auto vector, int j) {
       V v = vector.load(t + j) * alpha;
@@ -80,7 +88,7 @@ void store_finished(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc al
       }
       if (bias) v += vector.load(bias + j);
       v = activate_vector(o.activation, v);
-      if (beta != Acc{0}) v += vector.load(c + j) * beta;
+      if (beta != Acc{0}) v += load_c<Acc>(o, i, j, vector) * beta;
       vector.store(out + j, v);
     };
     int j = 0;
@@ -110,7 +118,10 @@ void store_numbers(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alp
   }
   using V = Vector<Acc>;
   constexpr int N = kLanes<Acc>;
-  const bool vector_c = beta == Acc{0} || o.c_cs == 1;
+  // If floating-point numbers need no conversion, the compiler makes vectors of the loop at the end, and
+  // rounds the product of beta and a broadcast c first. Vectors of load_c() would change those bits.
+  constexpr bool broadcasts = std::is_integral_v<Acc> || !std::is_same_v<Acc, Out>;
+  const bool vector_c = beta == Acc{0} || o.c_cs == 1 || (broadcasts && o.c_cs == 0);
   for (int i = 0; i < rows; ++i) {
     const Acc* t = tile + i * tile_ld;
     Out* out = o.out + i * o.ld;
@@ -118,7 +129,11 @@ void store_numbers(const Acc* tile, int64_t tile_ld, int rows, int cols, Acc alp
     if (vector_c) {
       for (; j + N <= cols; j += N) {
         V v = load<V>(t + j) * alpha;
-        if (beta != Acc{0}) v += load_widened(o.c + i * o.c_rs + j) * beta;
+        if constexpr (broadcasts) {
+          if (beta != Acc{0}) v += load_c<Acc>(o, i, j, WholeVector{}) * beta;
+        } else {
+          if (beta != Acc{0}) v += load_widened(o.c + i * o.c_rs + j) * beta;
+        }
         store_narrowed<Out, Acc>(out + j, v);
       }
     }
