@@ -1,9 +1,14 @@
 """Tests products with packed weights on a CPU, by every row and level. Blocks of weights, bounds of memory and all
 pairs of codes and scales are tested in tests/cpp/packed_weights_test.cpp."""
 
+from collections.abc import Iterator
+
 import fastgemm
 import pytest
 import torch
+from fastgemm import _introspect
+from fastgemm.bench import using_threads
+from fit_cpu_costs import GRANITE_RAPIDS, ZEN4
 from torch import Tensor
 from weights import KINDS, kind_id, random_weight, values
 
@@ -102,6 +107,28 @@ def test_streamed_weights_finish_their_results():
     result = fastgemm.linear(x, q, bias, activation="gelu", residual=residual, kernel="streamed_weights")
     exact = torch.nn.functional.gelu(x.double() @ values(q).mT + bias.double()) + residual.double()
     torch.testing.assert_close(result.double(), exact, rtol=1e-4, atol=1e-3)
+
+
+@pytest.fixture(params=[GRANITE_RAPIDS | {"amx_bf16": False, "amx_int8": False}, ZEN4], ids=["intel", "amd"])
+def described(request) -> Iterator[None]:
+    """Describes this processor as one whose kernels are predicted differently, with one thread."""
+    _introspect.set_cpu(request.param)
+    with using_threads(1):
+        yield
+    _introspect.set_cpu(None)
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[4]], ids=kind_id)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_weight_is_streamed_for_few_rows_and_a_long_k(dtype, kind, described):
+    """Where k is short, a sum of lanes for each number of the result takes longer than the products."""
+
+    def streams(m: int, n: int, k: int) -> bool:
+        fastgemm.linear(torch.randn(m, k).to(dtype), random_weight(n, k, kind))
+        return _introspect.take_last_gemm_kernel() == "streamed_weights"
+
+    assert all(streams(m, 1024, 2048) for m in (1, 2, 4))
+    assert not any(streams(m, n, k) for m, n, k in ((16, 2048, 16), (100, 2048, 16), (1000, 512, 8)))
 
 
 # The last one is divided among threads.

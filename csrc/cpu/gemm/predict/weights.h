@@ -1,4 +1,5 @@
-// Predicts products with packed weights. The constants are those of a Zen 5 with half-width vector units.
+// Predicts products with packed weights. The constants are those of a Zen 5 with half-width vector units, or
+// of an Emerald Rapids.
 #pragma once
 
 #include "core/cpu.h"
