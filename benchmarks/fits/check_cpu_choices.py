@@ -76,7 +76,7 @@ def held_out(family: str) -> Chosen:
             _introspect.reset_cpu_costs()
             for (kernel, dtype), constants in costs.items():
                 _introspect.set_cpu_costs(kernel, dtype, constants)
-            for point in kept(measured, counted, inside, costs):
+            for point in kept(measured, counted, inside, costs, KEPT[family]):
                 _introspect.add_cpu_point(problem_of(point), point["threads"], list(point["seconds"].items()))
             for point in (measured[i] for i in outside):
                 predicted = dict(_introspect.cpu_predictions(problem_of(point), point["threads"]))
@@ -87,13 +87,13 @@ def held_out(family: str) -> Chosen:
     return found
 
 
-def kept(measured: list[Point], counted: list, inside: list[int], costs: dict) -> Iterator[Point]:
+def kept(measured: list[Point], counted: list, inside: list[int], costs: dict, count: int) -> Iterator[Point]:
     """The points to keep: as many as the library ships."""
     for dtype in dict.fromkeys(measured[i]["dtype"] for i in inside):
         own = [i for i in inside if measured[i]["dtype"] == dtype]
         apart = [torch_apart(measured[i], errors(measured[i], counted[i], costs)) for i in own]
         places = [_introspect.cpu_place(problem_of(measured[i]), measured[i]["threads"]) for i in own]
-        yield from (measured[own[i]] for i in thin(places, apart, KEPT))
+        yield from (measured[own[i]] for i in thin(places, apart, count))
 
 
 def by_another(family: str) -> Chosen:

@@ -36,9 +36,11 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 from studies.environment import describe, folder_of
 
 DATA = Path(__file__).resolve().parent
-# The Emerald Rapids has its tile unit switched off, so products of bfloat16 and int8 were measured elsewhere.
+# The Emerald Rapids has its tile unit switched off, so its products of NARROW types are a family of their own.
+WITHOUT_TILES, NARROW = "intel-6-207.json", ("bfloat16", "int8")
 FILES = {
-    "granite_rapids": ["intel-6-207.json", "intel-6-167.json"],
+    "granite_rapids": [WITHOUT_TILES, "intel-6-167.json"],
+    "without_tiles": [WITHOUT_TILES],
     "zen4": ["amd-25-17_tuning.json", "amd-25-17.json"],
     "zen3": ["amd-25-1.json"],
 }
@@ -61,8 +63,14 @@ GRANITE_RAPIDS |= {
     "mkl_avx2": False,
     "model": "GenuineIntel-6-167-as_measured",
 }
-PROCESSORS = {"granite_rapids": GRANITE_RAPIDS, "zen4": ZEN4, "zen3": ZEN3}
-KEPT = 300  # measured points of a family and type that correct predictions
+PROCESSORS = {
+    "granite_rapids": GRANITE_RAPIDS,
+    "without_tiles": GRANITE_RAPIDS | {"amx_bf16": False, "amx_int8": False},
+    "zen4": ZEN4,
+    "zen3": ZEN3,
+}
+# Measured points of a type that correct predictions.
+KEPT = {"granite_rapids": 340, "without_tiles": 180, "zen4": 250, "zen3": 240}
 TORCH = "torch"
 MOST_WORK, MOST_LARGE_WORK = 2**27, 2**29  # multiply-adds of a measured product, and of one with large sides
 BUDGET = 0.02  # seconds for each kernel at a point
@@ -77,8 +85,11 @@ USUAL |= {"cache": 0.9, "memory": 1.1}
 
 
 def points(family: str) -> list[Point]:
-    measured = [point for file in FILES[family] for point in read_points(DATA / file)[1]]
-    return [point for point in measured if point["op"] == "gemm"]
+    def belongs(point: Point, file: str) -> bool:
+        narrow = file == WITHOUT_TILES and point["dtype"] in NARROW
+        return point["op"] == "gemm" and narrow == (family == "without_tiles")
+
+    return [p for file in FILES[family] for p in read_points(DATA / file)[1] if belongs(p, file)]
 
 
 def problem_of(point: Point) -> tuple:
@@ -204,7 +215,7 @@ def lines_of_points(
             continue
         rows = list(dict.fromkeys(name for p, _ in own for name in p["seconds"]))
         places = [_introspect.cpu_place(problem_of(p), p["threads"]) for p, _ in own]
-        kept = [own[i] for i in thin(places, [torch_apart(*entry) for entry in own], KEPT)]
+        kept = [own[i] for i in thin(places, [torch_apart(*entry) for entry in own], KEPT[family])]
         name = f"k{family.title().replace('_', '')}{dtype.capitalize()}"
         arrays.append(f"constexpr ShippedPoint {name}[] = {{")
         for p, errors in kept:

@@ -156,7 +156,7 @@ void define_cpu_predictions(nb::module_& m) {
   m.def(
       "cpu_family",
       [](const Changes& cpu) {
-        constexpr const char* kNames[] = {"zen3", "zen4", "granite_rapids"};
+        constexpr const char* kNames[] = {"zen3", "zen4", "granite_rapids", "without_tiles"};
         return kNames[int(cpu_predict::family_of(cpu_predict::Row::pipelined, DType::f32, to_cpu(cpu)))];
       },
       here, "The measured family whose constants are used for the kernels of this library.");

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import fastgemm
 import pytest
 import torch
-from check_cpu_choices import held_out, qualities
+from check_cpu_choices import held_out, pick, qualities
 from fastgemm import _introspect
 from fastgemm.bench.timing import geometric_mean
-from fit_cpu_costs import DATA, FILES, GRANITE_RAPIDS, PROCESSORS, ZEN4, choices, points, problem_of
+from fit_cpu_costs import DATA, FILES, GRANITE_RAPIDS, NARROW, PROCESSORS, ZEN4, choices, points, problem_of
 from static_tables.generate import ARITHMETIC_TYPES as TYPES
 
 if not all((DATA / file).is_file() for files in FILES.values() for file in files):
@@ -44,9 +44,13 @@ def seconds(kernel: str, dtype: str, size: int, threads: int = 1, **cpu: object)
     return dict(_introspect.cpu_predictions(problem, threads, ZEN4 | OTHER_CACHE | cpu))[kernel]
 
 
-@pytest.mark.parametrize("family", PROCESSORS)
-@pytest.mark.parametrize("dtype", TYPES)
-def test_predictions_pick_what_was_measured_to_be_fast(dtype, family):
+MEASURED_TYPES = {family: NARROW if family == "without_tiles" else (*TYPES,) for family in PROCESSORS}
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype"), [(family, dtype) for family, types in MEASURED_TYPES.items() for dtype in types]
+)
+def test_predictions_pick_what_was_measured_to_be_fast(family, dtype):
     """On average over all measured points, beside the fastest kernel and beside torch."""
     of_best, of_torch = zip(*choices(family, dtype), strict=True)
     assert len(of_best) > 75
@@ -58,12 +62,47 @@ def test_predictions_pick_what_was_measured_to_be_fast(dtype, family):
 def test_predictions_pick_well_for_held_out_products(family):
     pytest.importorskip("scipy")
     found = qualities(held_out(family))
-    assert len(found) == 2 * len(TYPES)
+    assert len(found) == 2 * len(MEASURED_TYPES[family])
     of_best = [ratio for quality in found.values() for ratio in quality.of_best]
     of_torch = [ratio for quality in found.values() for ratio in quality.of_torch]
     assert geometric_mean(of_best) < 1.05
     assert sum(ratio > 1.25 for ratio in of_best) < 0.06 * len(of_best)
     assert sum(ratio > 1.03 for ratio in of_torch) < 0.06 * len(of_torch)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "batch", "sizes", "layout", "torch_wins"),
+    [
+        ("float16", 1, (12, 1, 4096), "NN", True),  # torch's dot products, without a call of oneDNN
+        ("float16", 1, (2, 1, 4000), "NT", True),
+        ("float16", 1, (50000, 1, 16), "NN", False),
+        (
+            "float16",
+            1,
+            (9, 2048, 2048),
+            "NT",
+            True,
+        ),  # the second group of few_rows.h is for float32 and float64
+        ("float16", 1, (10, 1000, 2048), "NT", True),
+        ("float32", 1, (12, 1024, 1024), "NT", False),
+        ("float32", 1, (10, 4096, 1024), "NT", False),
+        ("float32", 1, (2048, 48, 320), "NN", True),
+        ("float64", 1, (2048, 24, 128), "NN", True),
+        ("float32", 1, (5, 500, 160), "TT", False),  # MKL multiplies 2 to 7 such rows number by number
+        ("float16", 1000, (16, 9, 1), "NN", True),  # one call of oneDNN for the whole batch
+        ("float16", 17, (128, 12, 4), "NN", True),
+        ("float32", 200, (1, 16, 12), "NT", True),
+        ("float32", 200, (1, 16, 12), "NN", False),
+        ("bfloat16", 1, (4096, 8, 512), "NN", False),  # without tiles, oneDNN does not win
+        ("bfloat16", 1, (10000, 8, 512), "NN", False),
+        ("bfloat16", 1, (512, 1536, 48), "TT", False),
+    ],
+)
+def test_the_choice_between_torch_and_the_kernels(dtype, batch, sizes, layout, torch_wins):
+    """Measured on an Emerald Rapids with one thread. The slower one takes 1.3 to 10 times as long."""
+    problem = (dtype, "ieee", batch, *sizes, *(letter == "T" for letter in layout))
+    predicted = dict(_introspect.cpu_predictions(problem, 1, PROCESSORS["without_tiles"]))
+    assert (pick(predicted) == "torch") == torch_wins, predicted
 
 
 @pytest.mark.parametrize("family", PROCESSORS)
@@ -114,7 +153,7 @@ def test_predictions_scale_with_the_processor():
         assert seconds("torch", dtype, 2048, **two) > 1.7 * seconds(
             "torch", dtype, 2048, **two, mkl_avx2=False
         )
-    assert seconds("torch", "bfloat16", 2048, **two) == seconds("torch", "bfloat16", 2048, mkl_avx2=False)
+    assert seconds("torch", "bfloat16", 2048, **two) == seconds("torch", "bfloat16", 2048)
     small = seconds("pipelined", "float32", 64)
     assert small == seconds("pipelined", "float32", 64, 16), "too little work to share"
 
@@ -228,6 +267,17 @@ def test_a_processor_is_known_by_its_features_and_caches(properties, family, kno
     properties = properties | {"model": "even if MKL is told to report another one"}
     assert _introspect.cpu_family(properties) == family
     assert _introspect.cpu_knowledge(properties) == knowledge
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_without_tiles_narrow_types_have_constants_of_their_own(dtype):
+    """A machine may switch the tile unit off. Then oneDNN and the kernels use products of pairs and quads."""
+    with_tiles, without = PROCESSORS["granite_rapids"], PROCESSORS["without_tiles"]
+    for kernel in ("pipelined", "torch"):
+        others = [_introspect.cpu_costs(kernel, dtype, cpu) for cpu in (with_tiles, ZEN4)]
+        assert _introspect.cpu_costs(kernel, dtype, without) not in others
+        same = (_introspect.cpu_costs(kernel, "float32", cpu) for cpu in (with_tiles, without))
+        assert next(same) == next(same)
 
 
 def test_a_library_that_was_not_measured_may_be_faster():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fastgemm import _introspect
 from fastgemm.bench import using_threads
-from fit_cpu_costs import GRANITE_RAPIDS, ZEN4
+from fit_cpu_costs import PROCESSORS
 from torch import Tensor
 from weights import KINDS, kind_id, random_weight, values
 
@@ -109,7 +109,7 @@ def test_streamed_weights_finish_their_results():
     torch.testing.assert_close(result.double(), exact, rtol=1e-4, atol=1e-3)
 
 
-@pytest.fixture(params=[GRANITE_RAPIDS | {"amx_bf16": False, "amx_int8": False}, ZEN4], ids=["intel", "amd"])
+@pytest.fixture(params=[PROCESSORS["without_tiles"], PROCESSORS["zen4"]], ids=["intel", "amd"])
 def described(request) -> Iterator[None]:
     """Describes this processor as one whose kernels are predicted differently, with one thread."""
     _introspect.set_cpu(request.param)

@@ -27,7 +27,12 @@ NEIGHBOUR = ("float32", "ieee", 1, 1000, 777, 3001, True, True)  # measured
 # Terms that count cycles (counts.h); all others are times.
 IN_CYCLES = {"launch", "more_launches", "code", "waves", "steps", "edges"}
 FAR = 1.15
-PROCESSORS = {"granite_rapids": "Emerald or Granite Rapids", "zen4": "Zen 4", "zen3": "Zen 3"}
+PROCESSORS = {
+    "granite_rapids": "Emerald or Granite Rapids",
+    "without_tiles": "Emerald Rapids without tiles",
+    "zen4": "Zen 4",
+    "zen3": "Zen 3",
+}
 
 
 def microseconds(seconds: float) -> str:
@@ -133,9 +138,10 @@ def of_cpus() -> str:
         for dtype in fit_cpu_costs.ARITHMETIC_TYPES:
             seconds = [(p["seconds"], p["seconds"][kernel]) for p, kernel in found if p["dtype"] == dtype]
             ratios = [(s / min(all_.values()), s / all_["torch"]) for all_, s in seconds if "torch" in all_]
-            lines.append((name, dtype, ratios))
-    files = [_place(file) for family in PROCESSORS for file in fit_cpu_costs.FILES[family]]
-    return "\n\n".join([OF_CPUS.text(lines), *files])
+            if ratios:
+                lines.append((name, dtype, ratios))
+    files = dict.fromkeys(file for family in PROCESSORS for file in fit_cpu_costs.FILES[family])
+    return "\n\n".join([OF_CPUS.text(lines), *map(_place, files)])
 
 
 def _place(file: str) -> str:

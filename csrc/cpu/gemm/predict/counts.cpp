@@ -66,6 +66,7 @@ class Counter {
   template <class One>
   void of_batch(int threads, One&& one) {
     const double work = double(p_.m) * double(p_.n) * double(p_.k);
+    c_[kMember] = p_.batch > 1 ? 1 : 0;
     if (p_.batch > 1 && threads > 1 && (p_.batch >= 2 * threads || work < 96.0 * 96 * 96)) {
       one(1), scale(double(ceil_div(p_.batch, threads)));
       fork(threads);
@@ -88,13 +89,15 @@ class Counter {
     const double r = double(rows), products = 4 * r / double(at_once());
     const double four = std::max({products / cpu_.vector_issue, (4 + r + products) / 2, r});
     c_[kStream] += four * double(ceil_div(k, 4)) * double(share) / double(t_.lanes);
+    c_[kScalar] += r * double(share % t_.lanes) * double(k);
   }
   void few_rows_of_columns(int64_t rows, int64_t share, int64_t k) {
     const int64_t columns = std::clamp<int64_t>((cpu_.isa == Isa::avx512 ? 24 : 8) / rows, 1, 4);
     const double r = double(rows), c = double(columns);
     const double step = std::max({r * c / cpu_.vector_issue, 4.0, (r + c) / 2});
     c_[kStreamColumns] += step * double(ceil_div(share, columns)) * double(ceil_div(k, t_.lanes * at_once()));
-    c_[kScalar] += r * double(share) * double(t_.lanes);  // adds the lanes of a vector
+    c_[kSums] += r * double(share) * double(std::bit_width(uint64_t(t_.lanes)) - 1);
+    c_[kScalar] += r * double(share) * double(k % (t_.lanes * at_once()));
   }
   // A batch of products that plain loops multiply (tiny.h).
   bool tiny(int threads) {
@@ -330,11 +333,12 @@ class Counter {
 }  // namespace
 
 const std::array<std::string_view, kCounts> kCountNames = {
-    "call",        "fork",       "multiply",    "tiles",      "pack_straight",  "pack_across",
-    "pack_scalar", "epilogue",   "scalar",      "stream",     "stream_columns", "shared",
-    "cache",       "memory",     "large_call",  "member",     "alone",          "alone_across",
-    "alone_rows",  "alone_axpy", "alone_dot",   "padded",     "read_a",         "read_b",
-    "written",     "few_rows",   "few_columns", "few_across", "small_result"};
+    "call",         "fork",       "multiply",   "tiles",     "pack_straight",  "pack_across",
+    "pack_scalar",  "epilogue",   "scalar",     "stream",    "stream_columns", "sums",
+    "member",       "shared",     "cache",      "memory",    "large_call",     "alone",
+    "alone_across", "alone_rows", "alone_axpy", "alone_dot", "alone_each",     "padded",
+    "read_a",       "read_b",     "written",    "few_rows",  "few_columns",    "few_across",
+    "small_result"};
 
 bool runs_on(Row row, const Cpu& cpu) {
   switch (row) {

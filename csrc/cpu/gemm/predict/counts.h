@@ -25,18 +25,22 @@ enum Count {
   kScalar,         // cycles: one for each element of C, or of a vector, that is computed by itself
   kStream,         // cycles of few rows (few_rows.h) if rows of B are contiguous
   kStreamColumns,  // the same if columns of B are contiguous
+  kSums,           // cycles: one for each step that halves the lanes of a vector, to add them
+  kMember,         // cycles: one for each product of a batch
   kShared,         // bytes that another thread packed, at 16 a cycle
   kCache,          // bytes that do not fit in the L2 caches, at 16 a cycle and core
   kMemory,         // bytes that do not fit in the L3 cache, at the bandwidth of memory
   // The next counts are of the framework's product, whose routes are not known.
-  kLargeCall,  // one cycle per call with more than 16^3 multiply-adds, which torch passes to oneDNN
-  kMember,     // cycles: one for each product of a batch
-  // The next counts are of loops in one thread, for types without a library; otherwise 0.
+  kLargeCall,  // one cycle per call with more than 16^3 multiply-adds. In 16 bits, torch passes it to oneDNN
+  // The next counts are of loops: in one thread for types without a library, and for others in batches of
+  // tiny products, in small products of 16 bits, in those of a float16 vector, and in MKL. Otherwise they are
+  // 0.
   kAlone,        // cycles: one for each multiply-add
   kAloneAcross,  // the same if both operands are read across their rows
-  kAloneRows,    // the same if both are read along their rows
+  kAloneRows,    // the same if both are read along their rows, or along k in a product of a float16 vector
   kAloneAxpy,    // cycles: one for each row of b that is added to a row of C
   kAloneDot,     // cycles: one for each element of C if a is read along its rows and b along its columns
+  kAloneEach,    // cycles: one for each element of C in a batch of tiny products
   kPadded,       // cycles of multiply-adds; m is rounded up to a multiple of 16, n of 32
   kReadA,        // cycles: one for each 64 bytes of a
   kReadB,        // cycles: one for each 64 bytes of b

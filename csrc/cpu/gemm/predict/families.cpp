@@ -12,9 +12,19 @@ Family family_of_units(const Units& cpu) {
   return is_amd(cpu) ? Family::zen4 : Family::granite_rapids;
 }
 
+bool is_narrow(DType type) { return type == DType::bf16 || (is_integer(type) && element_size(type) < 4); }
+
+// The same for a type, which has kernels of its own where there are no tiles but products of pairs and quads.
+Family family_of_units(DType type, const Units& cpu) {
+  const Family usual = family_of_units(cpu);
+  const bool tiles = has_amx(cpu), products = cpu.dot_bf16 && cpu.vnni;
+  return usual == Family::granite_rapids && is_narrow(type) && !tiles && products ? Family::without_tiles
+                                                                                  : usual;
+}
+
 // Libraries have a kernel for each unit. On AMD's processors MKL uses other kernels than on Intel's.
 Family family_of_library(DType type, const Units& cpu) {
-  const Family usual = family_of_units(cpu);
+  const Family usual = family_of_units(type, cpu);
   switch (type) {
     case DType::f64:
     case DType::f32:
@@ -33,7 +43,7 @@ Family family_of_library(DType type, const Units& cpu) {
 }  // namespace
 
 Family family_of(Row row, DType type, const Cpu& cpu) {
-  return row == Row::torch ? family_of_library(type, cpu.library) : family_of_units(cpu);
+  return row == Row::torch ? family_of_library(type, cpu.library) : family_of_units(type, cpu);
 }
 
 bool is_measured(DType type, const Cpu& cpu) {
@@ -42,8 +52,7 @@ bool is_measured(DType type, const Cpu& cpu) {
   switch (family_of_units(all)) {
     case Family::granite_rapids:
       if (cpu.l2 != 2 << 20 || all.vector_issue != 2) return false;
-      return all.fp16 &&
-             (has_amx(all) || (type != DType::bf16 && !(is_integer(type) && element_size(type) < 4)));
+      return all.fp16 && (has_amx(all) || !is_narrow(type) || (all.dot_bf16 && all.vnni));
     case Family::zen4:
       return all.vector_issue == 1 && cpu.l2 == 1 << 20;
     case Family::zen3:

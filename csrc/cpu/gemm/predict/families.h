@@ -10,8 +10,9 @@ enum class Family : uint8_t {
   zen3,            // AMD with AVX2
   zen4,            // AMD with AVX-512, two cycles for 64 bytes
   granite_rapids,  // Intel with two AVX-512 units and 2 MB of L2: Sapphire to Granite Rapids
+  without_tiles,   // the same with its tile unit switched off, for bfloat16 and integers of 8 and 16 bits
 };
-inline constexpr int kFamilies = 3;
+inline constexpr int kFamilies = 4;
 
 // The family whose constants are used for a kernel, or for the framework's product of a type.
 Family family_of(Row, DType, const Cpu&);

@@ -42,12 +42,59 @@ double library_rate(DType type, const Units& cpu) {
   }
 }
 
+bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
+
+// Whether torch passes a product of 16 bits to oneDNN, with its whole batch in one call. It multiplies
+// smaller ones by loops.
+bool is_large(const GemmProblem& p) {
+  return (is_half(p.type) ? p.batch : 1) * p.m * p.n * p.k > 16 * 16 * 16;
+}
+
+// Whether MKL multiplies number by number: 2 to 7 rows if both operands are contiguous across k. In float32
+// it then takes 2 to 15 times as long as `pipelined`; for 8 rows it takes 0.25 to 1.2 times as long. Its
+// kernels for AMD's processors do not do this.
+bool is_slow_in_mkl(const GemmProblem& p, const Units& cpu) {
+  const bool mkl = p.type == DType::f32 || p.type == DType::f64;
+  return mkl && !cpu.mkl_avx2 && p.m > 1 && p.m < 8 && p.a.col_stride != 1 && p.b.col_stride != 1;
+}
+
+// Whether torch multiplies by loops of its own, although the type has a library: a vector of float16 by a
+// matrix if both are contiguous along k, and batches of products of fewer than 400 multiply-adds.
+bool is_vector_in_loops(const GemmProblem& p) {
+  return p.type == DType::f16 && p.batch == 1 && (p.m == 1 || p.n == 1) && p.a.col_stride == 1 &&
+         p.b.row_stride == 1;
+}
+bool is_tiny_in_loops(const GemmProblem& p) {
+  return p.batch > 1 && p.m * p.n * p.k < 400 && !(is_half(p.type) && is_large(p));
+}
+
+Counts count_loops(const GemmProblem& p, const Cpu& cpu, int threads) {
+  constexpr double kTask = 1 << 15;  // multiply-adds of a thread
+  const double each = double(p.batch) * double(p.m) * double(p.n), work = each * double(p.k);
+  const double on = std::clamp(std::floor(work / kTask), 1.0, double(threads)), cycle = 1 / cpu.clock;
+  Counts c{};
+  c[kCall] = cycle;
+  c[kFork] = on > 1 ? std::bit_width(unsigned(on - 1)) * cycle : 0;
+  if (p.batch == 1) {
+    c[kAloneRows] = work / on * cycle;
+    c[kAloneDot] = each / on * cycle;
+    return c;
+  }
+  c[kMember] = double(p.batch) / on * cycle;
+  c[kAlone] = work / on * cycle;
+  c[kAloneAcross] = p.b.row_stride == 1 ? 0 : c[kAlone];
+  c[kAloneEach] = each / on * cycle;
+  return c;
+}
+
 }  // namespace
 
 bool has_library_unit(DType type, const Cpu& cpu) { return library_rate(type, cpu.library) > 0; }
 
 Counts count_library(const GemmProblem& p, const Cpu& cpu, int threads) {
   const int on = std::max(threads, 1);
+  if (has_library_unit(p.type, cpu) && (is_vector_in_loops(p) || is_tiny_in_loops(p)))
+    return count_loops(p, cpu, on);
   const double batch = double(p.batch), m = double(p.m), n = double(p.n), k = double(p.k);
   const double size = element_size(p.type), out_size = element_size(p.out_type);
   const double cycle = 1 / cpu.clock, rate = library_rate(p.type, cpu.library), work = batch * m * n * k;
@@ -57,9 +104,11 @@ Counts count_library(const GemmProblem& p, const Cpu& cpu, int threads) {
   Counts c{};
   c[kCall] = cycle;
   c[kFork] = on > 1 ? std::bit_width(unsigned(on - 1)) * cycle : 0;
-  c[kLargeCall] = m * n * k > 16 * 16 * 16 ? cycle : 0;
+  c[kLargeCall] = is_large(p) ? cycle : 0;
   c[kMember] = p.batch > 1 ? batch * cycle : 0;
   c[kMultiply] = multiply;
+  if (is_half(p.type) && !is_large(p)) c[kAlone] = work * cycle;
+  if (is_slow_in_mkl(p, cpu.library)) c[kAloneAcross] = work / on * cycle;
   if (rate == 0) {
     const bool a_along = p.a.col_stride == 1, b_along = p.b.col_stride == 1;
     c[kAlone] = work * cycle;

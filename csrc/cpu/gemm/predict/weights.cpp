@@ -41,7 +41,8 @@ constexpr Streaming kZen5{{0.6, 1.0, 1.0}, 1.2, 0.75, 1.6, 15e3, {0.25, 0.25, 0.
 constexpr Streaming kIntel{{2.1, 4.2, 6.5}, 1.5, 1.2, 1.05, 5e3, {0.55, 0.85, 1.0}};
 
 const Streaming& streaming_of(const GemmProblem& p, const Cpu& cpu) {
-  return family_of(Row::pipelined, p.type, cpu) == Family::granite_rapids ? kIntel : kZen5;
+  const Family family = family_of(Row::pipelined, p.type, cpu);
+  return family == Family::zen3 || family == Family::zen4 ? kZen5 : kIntel;
 }
 
 // Cycles that depend on neither k nor the format, measured on the Emerald Rapids. A row of the weight reads
