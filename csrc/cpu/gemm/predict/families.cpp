@@ -57,6 +57,8 @@ bool is_measured(DType type, const Cpu& cpu) {
       return all.vector_issue == 1 && cpu.l2 == 1 << 20;
     case Family::zen3:
       return is_amd(all) && all.isa == Isa::avx2 && all.vector_issue == 2 && cpu.l2 == 512 << 10;
+    case Family::without_tiles:  // a family of types, of no processor
+      break;
   }
   return false;
 }
