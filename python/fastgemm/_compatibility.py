@@ -15,6 +15,7 @@ import torch
 
 OLDEST_TORCH = (2, 11)  # TORCH_TARGET_VERSION in CMakeLists.txt
 INTROSPECT, OP_LIBRARY = "fastgemm._introspect", "libfastgemm.so"
+IMPORTED = "_fastgemm_is_imported"  # an attribute of torch.ops, which outlives the modules of this package
 TORCH_WITH_CUDA = "https://pytorch.org/get-started/locally/"
 
 
@@ -47,17 +48,23 @@ def _load_libraries() -> None:
     except ImportError as error:
         raise ImportError(f"fastgemm's compiled libraries cannot be loaded: {error}") from error
     torch.ops.loaded_libraries.add(str(folder / OP_LIBRARY))
+    setattr(torch.ops, IMPORTED, True)
 
 
 def _check_first_load(folder: Path) -> None:
-    """The op library registers ops in torch and types in Python, which a process can do only once, also if the
-    modules of the package were removed from ``sys.modules``. torch keeps the set of loaded op libraries."""
-    for loaded in map(Path, torch.ops.loaded_libraries):
-        if loaded.name == OP_LIBRARY:
-            here = "" if loaded.parent == folder else f", and cannot be loaded from {folder} besides"
-            raise ImportError(
-                f"fastgemm was already loaded in this process, from {loaded.parent}{here}; restart the process"
-            )
+    """The op library registers ops in torch, and the import types in Python. A process can do either only once,
+    also if the modules of the package were removed from ``sys.modules``. torch keeps the set of loaded op
+    libraries. A program may have loaded this one by itself, before this first import."""
+    for loaded in (Path(name).resolve() for name in torch.ops.loaded_libraries):
+        if loaded.name != OP_LIBRARY:
+            continue
+        is_this = loaded.parent == folder.resolve()
+        if is_this and not vars(torch.ops).get(IMPORTED):
+            continue
+        here = "" if is_this else f", and cannot be loaded from {folder} besides"
+        raise ImportError(
+            f"fastgemm was already loaded in this process, from {loaded.parent}{here}; restart the process"
+        )
 
 
 _load_libraries()

@@ -77,6 +77,17 @@ def test_a_second_import_says_that_a_process_loads_the_package_once(tmp_path):
         assert (done.stdout, done.stderr) == (f"{said}{more}; restart the process\n" * 2, "")
 
 
+def test_the_op_library_may_be_loaded_before_the_import(tmp_path):
+    """As a program does that loads a TorchScript model (docs/pytorch.md)."""
+    library = Path(fastgemm.__file__).parent / "libfastgemm.so"
+    done = run_forked(
+        f"import torch; torch.ops.load_library({str(library)!r}); import fastgemm; "
+        "a = torch.ones(2, 2, requires_grad=True); fastgemm.matmul(a, a).sum().backward(); "
+        "print(a.grad.sum().item())"
+    )
+    assert (done.stdout, done.stderr) == ("16.0\n", "")
+
+
 def test_an_archive_is_not_told_to_be_built(tmp_path):
     package_in(tmp_path / "files")
     archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path / "files")

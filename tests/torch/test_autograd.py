@@ -89,6 +89,17 @@ def test_the_gradient_of_one_matrix_in_a_batch_is_one_sum(how, trans_b):
     assert torch.equal(found_a, (grad.double() @ (wide if trans_b else wide.mT)).bfloat16())
 
 
+def test_a_batch_of_a_size_that_no_graph_knows():
+    """No graph may depend on whether it is a batch of one."""
+    a, b = draw(3, 4, 5), draw(3, 5, 6)
+    for x in (a, b):
+        torch._dynamo.decorators.mark_unbacked(x, 0)
+    call = torch.compile(fastgemm.matmul, backend="aot_eager", fullgraph=True)
+    found = torch.autograd.grad(call(a, b).sum(), (a, b))
+    for x, expected in zip(found, torch.autograd.grad((a @ b).sum(), (a, b)), strict=True):
+        torch.testing.assert_close(x, expected)
+
+
 @every_device
 def test_a_gradient_whose_elements_share_memory():
     """As of a sum: its strides are 0, and the rows of the batch are one product all the same."""

@@ -133,6 +133,8 @@ inline const char* beyond_scaled_wgmma(const GemmProblem& p) {
 inline constexpr int kMostSkinnyRows = 1024;
 inline const char* beyond_scaled_skinny(const GemmProblem& p) {
   if (by_rows(p).m > kMostSkinnyRows) return "C has more than 1024 rows";
+  // For more than 128 rows, tiles of columns are counted by the second index of the grid.
+  if (by_rows(p).m > 128 && by_rows(p).n > int64_t{65535} * 128) return "C has more than 8,388,480 columns";
   if (p.k < 256) return "k is less than 256";
   const BlockScales &a = by_rows(p).scales_a, b = by_rows(p).scales_b.transposed();
   const bool of_lines = a.block_cols >= p.k && b.block_cols >= p.k;

@@ -1,8 +1,8 @@
 """Stores the active patches: in torch's thread-local state, and for the whole process.
 
 The innermost entry of a thread is in a slot of torch's own, which autograd copies to its threads for a backward
-pass. An entry never changes. If a patch is left before the patches inside it, its entry is removed, and the inner
-entries are created again."""
+pass. A frame never changes. If a patch is left before the patches inside it, its entry is removed, and the inner
+entries get new frames."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def measure_first_calls() -> None:
 
 
 class Entry:
-    """One ``with`` of a patch."""
+    """One ``with`` of a patch. Its frame names those around it."""
 
-    def __init__(self, choice: Choice) -> None:
-        self.choice = choice
+    def __init__(self, choice: Choice, frame: Any) -> None:
+        self.choice, self.frame = choice, frame
 
 
 class _Entries(threading.local):
@@ -75,20 +75,34 @@ def depth() -> int:
 
 def enter(choice: Choice) -> Entry:
     """Changes nothing if it raises, as Ctrl-C or a lack of memory may make it."""
-    outer = innermost()
-    frame = choice.frame(outer)
-    entry = Entry(choice)
-    if not _entries.inside:
+    outer, before = innermost(), _entries.inside
+    entry = Entry(choice, choice.frame(outer))
+    if not before:
         _entries.outside = outer
-    _set_innermost(frame)
-    _entries.inside.append(entry)
+    try:
+        _set_innermost(entry.frame)
+        _entries.inside = [*before, entry]
+    except BaseException:
+        _entries.inside = before
+        _set_innermost(outer)
+        raise
     return entry
 
 
 def leave(entry: Entry) -> None:
-    inside = [other for other in _entries.inside if other is not entry]
-    frame = _entries.outside
-    for left in inside:
-        frame = left.choice.frame(frame)
-    _set_innermost(frame)
-    _entries.inside = inside
+    """The entry is left even if this raises. Then the entries inside it that have no new frame end, too."""
+    if entry not in _entries.inside:
+        return
+    at = _entries.inside.index(entry)
+    inner = _entries.inside[at + 1 :]
+    _entries.inside = _entries.inside[:at]
+    try:
+        for other in inner:
+            other.frame = other.choice.frame(_last_frame())
+            _entries.inside.append(other)
+    finally:
+        _set_innermost(_last_frame())
+
+
+def _last_frame() -> Any:
+    return _entries.inside[-1].frame if _entries.inside else _entries.outside

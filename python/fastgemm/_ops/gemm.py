@@ -5,6 +5,7 @@ it can be differentiated again, and works in eager mode, torch.compile and torch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from math import prod
 from typing import Any
@@ -214,6 +215,15 @@ class GemmFunction(torch.autograd.Function):
         return gemm(a, b, c, **public(options)), 0
 
 
+def _is_one(batch: Sequence[int]) -> bool:
+    """Whether it is a batch of one. A size that is unknown in a traced graph counts as more."""
+    if all(isinstance(n, int) for n in batch):
+        return prod(batch) == 1
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # takes long to import
+
+    return all(statically_known_true(n == 1) for n in batch)
+
+
 def _gemm_gradients(
     grad: Tensor,
     a: Tensor | None,
@@ -242,7 +252,7 @@ def _gemm_gradients(
     a, b = (None if x is None else x.conj() for x in (a, b))
     # If b is one matrix for a batch of products, all their rows make up one product. Each element of its gradient
     # is then one sum, rounded once, instead of a sum of rounded products.
-    as_one = grad.dim() > 2 and not trans_a and prod(b_shape[:-2]) == 1
+    as_one = grad.dim() > 2 and not trans_a and _is_one(b_shape[:-2])
     rows = grad.flatten(0, -2) if as_one else grad
     of_shape: Any = Tensor.reshape if as_one else Tensor.sum_to_size
     if as_one and a is not None:

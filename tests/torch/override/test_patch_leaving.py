@@ -139,3 +139,32 @@ def test_a_patch_that_could_not_be_entered_is_not_active(device, monkeypatch):
         assert entered() == 1
         a @ a
     assert entered() == 0 and outer.total == 1
+
+
+def test_a_patch_whose_leaving_raised_is_left(device, monkeypatch):
+    """Only a patch that is left before those inside it needs new frames. Ctrl-C while one is made ends these."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    a, middle, inner = draw(5, 5), fastgemm.patch(level=2), fastgemm.patch(level=3)
+    with fastgemm.patch(level=1) as outer:
+        reports = outer, middle.__enter__(), inner.__enter__()
+        with monkeypatch.context() as meanwhile, pytest.raises(KeyboardInterrupt):
+            meanwhile.setattr(scope, "patch_frame", interrupted)
+            middle.__exit__(None, None, None)
+        assert entered() == 1
+        a @ a
+        inner.__exit__(None, None, None)
+        assert entered() == 1
+    assert entered() == 0 and [report.total for report in reports] == [1, 0, 0]
+
+
+def test_patches_inside_one_that_is_left_stay_active(device):
+    a, first, second = draw(5, 5), fastgemm.patch(level=1), fastgemm.patch(level=2)
+    reports = first.__enter__(), second.__enter__()
+    first.__exit__(None, None, None)
+    a @ a
+    second.__exit__(None, None, None)
+    a @ a
+    assert entered() == 0 and [report.total for report in reports] == [0, 1]
