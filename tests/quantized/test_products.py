@@ -4,7 +4,7 @@ and autocast. Kernels are tested in tests/kernels and tests/simt."""
 import fastgemm
 import pytest
 import torch
-from fastgemm._ops.linear import ACTIVATIONS
+from fastgemm._ops.activations import ACTIVATIONS
 from fastgemm._quantized import product
 from fastgemm.quantized import QuantizedWeight
 from reference import every_device, needs_simulator

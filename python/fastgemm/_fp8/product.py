@@ -13,10 +13,10 @@ from torch.compiler import is_compiling
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
+from .._ops.activations import ACTIVATIONS
 from .._ops.codes import as_codes, check_out_scale
 from .._ops.dispatch import PLAIN, choice_of, ops, overridden
 from .._ops.gated import SWIGLU, gated
-from .._ops.linear import ACTIVATIONS
 from .._typing import GatedActivation, OutRecipe
 from ..table import invariant_choice
 from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, as_arguments, scales_of

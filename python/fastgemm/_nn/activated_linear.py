@@ -10,9 +10,10 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
+from .._ops.activations import ACTIVATIONS
+from .._ops.activations import activate as apply_activation
 from .._ops.dispatch import has_precision, out_of_sight, tracing_state
-from .._ops.linear import ACTIVATIONS, FLOATS
-from .._ops.linear import activate as apply_activation
+from .._ops.linear import FLOATS
 from .._ops.linear import linear as fused_linear
 from .._typing import Activation, Precision
 from ..table import check_product_choice

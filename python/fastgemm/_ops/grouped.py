@@ -18,11 +18,11 @@ from .. import _errors
 from .._typing import GatedActivation, Precision
 from ..table import INVARIANT, invariant_choice, kernels
 from . import autocast
+from .activations import ACTIVATIONS, check_activation
 from .dispatch import CHOICE, PLAIN, Op, needs_function, ops, options_of, overridden, public
 from .gated import SWIGLU, swiglu
 from .gather import gathered, runs_passes
 from .gemm import gemm
-from .linear import ACTIVATIONS, _check_activation
 from .vmap import batch_first, rank_of, runs
 
 ON_HOPPER = "grouped_wgmma"
@@ -119,7 +119,7 @@ def grouped_mm(
         if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
             raise _errors.not_a_tensor(a=a, b=b)
         if activation != SWIGLU:
-            _check_activation(activation)
+            check_activation(activation)
         if rows is not None:
             _check_rows(a, b, rows)
         options = options_of(a, level, kernel, precision, None, out_dtype)

@@ -6,19 +6,18 @@ functions, so that it differentiates again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
-from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
 from .._typing import GatedActivation, OutRecipe, Precision
-from ..table import INVARIANT, invariant_choice
+from ..table import invariant_choice
 from . import autocast
+from .activations import ACTIVATIONS, activate, check_activation, for_torch, through_activation
 from .codes import CODES, as_codes, check_out_scale
 from .dispatch import (
     CHOICE,
@@ -35,13 +34,6 @@ from .gated import SWIGLU, check_residual, gated, with_residual
 from .gemm import _gemm_gradients, gemm
 from .vmap import batch_first, rank_of, runs
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": functional.relu,
-    "gelu": functional.gelu,
-    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-    "silu": functional.silu,
-}
-"""The values of ``activation=``, and torch's function for each."""
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 IN_TWO_STEPS = (torch.complex64, torch.complex128)
 """Types whose residual torch adds if there is a bias, too. They are summed in their own type, so no bit is lost.
@@ -152,7 +144,7 @@ def linear(
     if activation == SWIGLU:
         options: dict[str, Any] = dict(zip(CHOICE, choice, strict=True))
         inner = linear(x, weight, bias, invariant=invariant, **options)
-        return gated("linear", _for_torch(inner, {"invariant": invariant, "impl": kernel}), residual, options)
+        return gated("linear", for_torch(inner, {"invariant": invariant, "impl": kernel}), residual, options)
     compiled = compiled_override(weight)
     if compiled or has_torch_function_variadic(x, weight, bias, residual):
         given: dict[str, Any] = {
@@ -169,7 +161,7 @@ def linear(
     try:
         if not (isinstance(x, Tensor) and isinstance(weight, Tensor)):
             raise _errors.not_a_tensor(x=x, weight=weight)
-        _check_activation(activation)
+        check_activation(activation)
         if x.dim() == 0:
             raise ValueError("fastgemm: x must have at least 1 dimension, got 0")
         if x.dtype in IN_TWO_STEPS and bias is not None and residual is not None and activation is None:
@@ -223,17 +215,6 @@ def _as_rows(x: Tensor) -> Tensor:
     return x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
 
 
-def _check_activation(activation: object) -> None:
-    if activation is None or (isinstance(activation, str) and activation in ACTIVATIONS):
-        return
-    accepted = f"accepted: {', '.join(map(repr, (*ACTIVATIONS, SWIGLU)))} or None"
-    if not isinstance(activation, str):
-        raise TypeError(
-            f"fastgemm: activation must be a str or None, got {type(activation).__name__}; {accepted}"
-        )
-    raise ValueError(f"fastgemm: unknown activation {activation!r}; {accepted}")
-
-
 def operands(
     x: Tensor,
     weight: Tensor,
@@ -278,7 +259,7 @@ class LinearFunction(torch.autograd.Function):
         needs = ctx.needs_input_grad
         inner = grad
         if ctx.options.get("activation") is not None and any(needs[:3]):
-            inner = _through_activation(grad, _inner(x, weight, bias, result, ctx.options), ctx.options)
+            inner = through_activation(grad, _inner(x, weight, bias, result, ctx.options), ctx.options)
         narrow, of_bias = ctx.dtypes
         grad_x, grad_weight, grad_bias = _gemm_gradients(
             inner, x, weight, ctx.shapes, narrow, {**ctx.options, "trans_b": True}, needs[:3]
@@ -300,7 +281,7 @@ class LinearFunction(torch.autograd.Function):
             shape = (*x.shape[:-1], weight.shape[0])
             total = bias_t.expand(shape) if total is None else total + bias_t
         if total is not None and ctx.options.get("activation") is not None:
-            total = _through_activation(total, _inner(x, weight, bias, result, ctx.options), ctx.options)
+            total = through_activation(total, _inner(x, weight, bias, result, ctx.options), ctx.options)
         if residual_t is not None:
             total = residual_t if total is None else total + residual_t
         return total
@@ -347,37 +328,6 @@ def _inner(
 ) -> Tensor:
     """The input of the activation; for relu its result, from which the gradient follows as well."""
     return linear(x, weight, bias, **_how(options)) if result is None else result
-
-
-def _for_torch(x: Tensor, options: dict[str, Any]) -> Tensor:
-    """The input of an elementwise function of torch.
-
-    On a CPU torch computes vectors, and the elements left over one by one, with other bits. For rows that do not
-    depend on each other, the elements do not lie side by side: then torch computes all of them one by one."""
-    invariant = options.get("invariant") or options.get("impl") in INVARIANT
-    on_a_cpu = not isinstance(x, Tensor) or x.is_cpu  # torch.fx's proxies are no tensors
-    return torch.stack((x, x), -1)[..., 0] if invariant and on_a_cpu else x
-
-
-def activate(inner: Tensor, options: dict[str, Any]) -> Tensor:
-    """The activation by torch's function."""
-    activation = options["activation"]
-    return ACTIVATIONS[activation](inner if activation == "relu" else _for_torch(inner, options))
-
-
-def _through_activation(grad: Tensor, inner: Tensor, options: dict[str, Any]) -> Tensor:
-    """The gradient before the activation, by torch's own formulas."""
-    aten = torch.ops.aten
-    activation = options["activation"]
-    if activation == "relu":
-        return aten.threshold_backward(grad, inner, 0)
-    inner = _for_torch(inner, options)
-    if activation == "silu":
-        if not torch.is_grad_enabled():
-            return aten.silu_backward(grad, inner)
-        share = inner.sigmoid()  # as torch does where the gradient is differentiated again
-        return grad * share * (1 + inner * (1 - share))
-    return aten.gelu_backward(grad, inner, approximate="tanh" if activation == "gelu_tanh" else "none")
 
 
 def differentiable(

@@ -12,15 +12,10 @@ from torch import Tensor
 
 from .. import _errors
 from .._ops import autocast
+from .._ops.activations import ACTIVATIONS, activate, through_activation
 from .._ops.dispatch import Op, needs_function, ops
 from .._ops.gemm import gemm
-from .._ops.linear import (
-    ACTIVATIONS,
-    _finished_by_torch,
-    _through_activation,
-    _without_activation,
-    activate,
-)
+from .._ops.linear import _finished_by_torch, _without_activation
 from .._ops.vmap import runs
 from . import layout
 from .formats import Packing, Parts
@@ -63,7 +58,7 @@ class QuantizedLinearFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *weight, result = ctx.saved_tensors
         of_x, of_bias, of_residual = (ctx.needs_input_grad[i] for i in (0, 5, 6))
-        inner = grad if result is None else _through_activation(grad, result, ctx.options)
+        inner = grad if result is None else through_activation(grad, result, ctx.options)
         grad_x = grad_bias = None
         if of_x:
             matrix = dequantized(tuple(weight), ctx.shape[1], ctx.options, inner.dtype)
@@ -82,7 +77,7 @@ class QuantizedLinearFunction(torch.autograd.Function):
         if bias_t is not None:
             total = bias_t.expand(ctx.shape[0], -1) if total is None else total + bias_t
         if total is not None and result is not None:
-            total = _through_activation(total, result, ctx.options)
+            total = through_activation(total, result, ctx.options)
         if residual_t is not None:
             total = residual_t if total is None else total + residual_t
         return total

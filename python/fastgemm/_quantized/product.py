@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from .. import _errors, _introspect
+from .._ops.activations import check_activation
 from .._ops.dispatch import choice_of
-from .._ops.linear import _as_rows, _check_activation
+from .._ops.linear import _as_rows
 from .._typing import Activation
 from ..table import check_precision
 from . import activations, layout
@@ -50,7 +51,7 @@ def linear(
         raise ValueError(
             f"fastgemm: x must be (..., {k}) for a weight of {n} x {k}, got shape {tuple(x.shape)}"
         )
-    _check_activation(activation)
+    check_activation(activation)
     if q._order is not None:
         x = x.index_select(-1, q._order)
     shape = (*x.shape[:-1], n)

@@ -24,7 +24,8 @@ from .._errors import (
     product_type,
     result_dtype,
 )
-from .._ops.linear import ACTIVATIONS, FLOATS
+from .._ops.activations import ACTIVATIONS
+from .._ops.linear import FLOATS
 from .._ops.registration import library
 from ..table import check_choice, check_precision, takes_product
 from .aliasing import may_overlap, same_view, shares_elements

@@ -12,8 +12,8 @@ from torch import Tensor
 from .._fp8.product import WIDE
 from .._fp8.quantize import NUMBERS
 from .._fp8.recipes import CODES, E8M0, RECIPES, Blocks
+from .._ops.activations import ACTIVATIONS
 from .._ops.gated import SWIGLU
-from .._ops.linear import ACTIVATIONS
 from ..table import check_choice
 from .fake import _check_devices, _check_tensors, _register, _require, check_activation
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from .._errors import MULTIPLIED, multiplied_as, part_dtype, product_type
+from .._ops.activations import ACTIVATIONS
 from .._ops.gated import SWIGLU
 from .._ops.grouped import GROUPED
-from .._ops.linear import ACTIVATIONS, FLOATS
+from .._ops.linear import FLOATS
 from ..table import check_choice, check_precision, takes_product
 from .fake import (
     _check_devices,
