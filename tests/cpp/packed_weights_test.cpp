@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "core/cpu_features.h"
 #include "core/dequantize.h"
@@ -73,6 +74,13 @@ struct Weight {
       top = std::byte(bits);
     }
   }
+  // The numbers of all weights, row by row.
+  std::vector<double> numbers() const {
+    std::vector<double> all(size_t(n * k));
+    for (int64_t i = 0; i < n * k; ++i)
+      all[size_t(i)] = packed::weight_at(packed, codes.data(), k, i / k, i % k);
+    return all;
+  }
   static int64_t groups(int64_t n, int64_t k, int64_t group_n, int64_t group_k) {
     return packed::blocks(n, group_n) * packed::blocks(k, group_k);
   }
@@ -137,6 +145,7 @@ void scale_parts(GemmProblem& p, const Weight& w, const Guarded& of_x) {
 // A row of the table, with m rows of x; scales and zeros are finite.
 void check_row(const Kernel& kernel, DType type, const Weight& w, int64_t m, std::mt19937& random,
                bool in_parts = false) {
+  const std::vector<double> weights = w.numbers();
   const test::Layout at_end{false, int64_t(random() % 3), 0, true, 1};
   const int64_t parts = packed::blocks(w.k, w.packed.group_k);
   const Guarded scales(in_parts ? size_t(m * parts) * sizeof(float) : 0, true);
@@ -154,12 +163,16 @@ void check_row(const Kernel& kernel, DType type, const Weight& w, int64_t m, std
   kernel.gemm(p, context);
   // Rounding of the weights, of the result and of the sums.
   const double unit = type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-23;
+  std::vector<double> row(size_t(w.k));
   for (int64_t i = 0; i < m; ++i) {
+    for (int64_t k = 0; k < w.k; ++k) {
+      row[size_t(k)] = a.number(0, i, k);
+      if (in_parts) row[size_t(k)] *= double(1 + (i * parts + k / w.packed.group_k) % 3);
+    }
     for (int64_t j = 0; j < w.n; ++j) {
       double sum = bias.number(0, 0, j), size = std::fabs(sum);
       for (int64_t k = 0; k < w.k; ++k) {
-        double x = a.number(0, i, k) * packed::weight_at(w.packed, w.codes.data(), w.k, j, k);
-        if (in_parts) x *= double(1 + (i * parts + k / w.packed.group_k) % 3);
+        const double x = row[size_t(k)] * weights[size_t(j * w.k + k)];
         sum += x, size += std::fabs(x);
       }
       if (type == DType::f16 && std::fabs(sum) > 6e4) continue;  // about its largest number
