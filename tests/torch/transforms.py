@@ -42,6 +42,11 @@ def squares(function: Function) -> Function:
     return lambda *x: function(*x).sin().square().sum()
 
 
+def tangent_of(function: Function) -> Function:
+    """The tangent of a function in a direction that depends on the arguments."""
+    return lambda *x: func.jvp(function, x, tuple(t.cos() for t in x))[1]
+
+
 def every(x: tuple[Tensor, ...]) -> tuple[int, ...]:
     return tuple(range(len(x)))
 
@@ -61,6 +66,17 @@ TRANSFORMS: dict[str, Callable[[Function], Function]] = {
     "vmap": lambda f: lambda *x: func.vmap(f)(*more(x)),
     "vmap of grad": lambda f: lambda *x: func.vmap(func.grad(squares(f), every(x)))(*more(x)),
     "vmap of jvp": lambda f: lambda *x: func.vmap(lambda *y: func.jvp(f, y, y)[1])(*more(x)),
+    "jvp of jvp": lambda f: lambda *x: func.jvp(tangent_of(f), x, tuple(t.sin() for t in x)),
+    "jvp of jvp of jvp": lambda f: (
+        lambda *x: func.jvp(tangent_of(tangent_of(f)), x, tuple(t.sin() for t in x))
+    ),
+    "jacfwd of jacfwd": lambda f: lambda *x: func.jacfwd(func.jacfwd(squares(f)), len(x) - 1)(*x),
+    "grad of jvp of jvp": lambda f: lambda *x: func.grad(squares(tangent_of(tangent_of(f))), every(x))(*x),
+    "jvp of grad of jvp": lambda f: (
+        lambda *x: func.jvp(func.grad(squares(tangent_of(f)), every(x)), x, tuple(t.sin() for t in x))
+    ),
+    "vmap of jvp of jvp": lambda f: lambda *x: func.vmap(tangent_of(tangent_of(f)))(*more(x)),
+    "jvp of vmap of jvp": lambda f: lambda *x: func.jvp(func.vmap(tangent_of(f)), more(x), more(x)),
     "vmap of jacfwd": lambda f: lambda *x: func.vmap(func.jacfwd(f))(*more(x)),
     "vmap of jacrev of grad": lambda f: lambda *x: func.vmap(func.jacrev(func.grad(squares(f))))(*more(x)),
     "grad of vmap": lambda f: lambda *x: func.grad(squares(func.vmap(f)), every(x))(*more(x)),

@@ -12,6 +12,7 @@ from torch.overrides import has_torch_function_variadic
 from .. import _errors
 from .dispatch import Op, choice_of, increment_version, needs_function, ops, overridden, public, tracing_state
 from .integer_scales import exact_sum
+from .tangents import tangent
 from .vmap import batch_first, rank_of, runs
 
 
@@ -131,8 +132,8 @@ class AddFunction(torch.autograd.Function):
         of_a, of_b = ctx.shapes
         return grad.sum_to_size(of_a), (ctx.alpha * grad).sum_to_size(of_b), None
 
-    @staticmethod
-    def jvp(ctx: Any, a_t: Tensor | None, b_t: Tensor | None, _: None) -> Tensor:
+    @tangent
+    def jvp(ctx: Any, saved: Any, a_t: Tensor | None, b_t: Tensor | None, _: None) -> Tensor:
         total: Any = a_t
         if b_t is not None:
             total = ctx.alpha * b_t if total is None else total + ctx.alpha * b_t

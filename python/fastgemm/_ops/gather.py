@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from .dispatch import PLAIN, functionalizes, ops, tracing_state
+from .tangents import tangent
 
 
 def runs_passes(*tensors: Tensor) -> bool:
@@ -85,9 +86,9 @@ class _Gather(_Linear):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _Sum.apply(grad, *ctx.saved_tensors), None, None
 
-    @staticmethod
-    def jvp(ctx: Any, x_t: Tensor, *_: None) -> Tensor:
-        return gathered(x_t, *ctx.saved_tensors)
+    @tangent
+    def jvp(ctx: Any, saved: Any, x_t: Tensor, *_: None) -> Tensor:
+        return gathered(x_t, *saved)
 
 
 class _Sum(_Linear):
@@ -99,9 +100,9 @@ class _Sum(_Linear):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _Gather.apply(grad, *ctx.saved_tensors), None, None
 
-    @staticmethod
-    def jvp(ctx: Any, y_t: Tensor, *_: None) -> Tensor:
-        return _Sum.apply(y_t, *ctx.saved_tensors)
+    @tangent
+    def jvp(ctx: Any, saved: Any, y_t: Tensor, *_: None) -> Tensor:
+        return _Sum.apply(y_t, *saved)
 
 
 def combined(y: Tensor, weights: Tensor, places: Tensor, order: Tensor) -> Tensor:

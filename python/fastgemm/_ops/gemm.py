@@ -32,6 +32,7 @@ from .dispatch import (
     public,
 )
 from .integer_scales import exact_product
+from .tangents import tangent
 from .vmap import batch_first, rank_of
 
 SYMMETRIC = "symmetric"
@@ -182,9 +183,10 @@ class GemmFunction(torch.autograd.Function):
         a, b = ctx.saved_tensors
         return *_gemm_gradients(grad, a, b, ctx.shapes, ctx.dtype, ctx.options, ctx.needs_input_grad), None
 
-    @staticmethod
-    def jvp(ctx: Any, a_t: Tensor | None, b_t: Tensor | None, c_t: Tensor | None, _: None) -> Tensor:
-        a, b = ctx.saved_tensors
+    @tangent
+    def jvp(ctx: Any, saved: Any, *tangents: Tensor | None) -> Tensor:
+        a_t, b_t, c_t, _ = tangents
+        a, b = saved
         how = public(ctx.options)
         beta = how.pop("beta", None)
         how.pop("symmetric", None)  # the terms of a tangent need not be symmetric

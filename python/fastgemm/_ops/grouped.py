@@ -23,6 +23,7 @@ from .dispatch import CHOICE, PLAIN, Op, needs_function, ops, options_of, overri
 from .gated import SWIGLU, swiglu
 from .gather import gathered, runs_passes
 from .gemm import gemm
+from .tangents import tangent
 from .vmap import batch_first, rank_of, runs
 
 ON_HOPPER = "grouped_wgmma"
@@ -267,11 +268,10 @@ class GroupedFunction(torch.autograd.Function):
             grad_bias = _gradient_of_bias(grad, offs, ctx.dims, dim == 2).to(dtype)
         return grad_a, grad_b, None, grad_bias, None
 
-    @staticmethod
-    def jvp(
-        ctx: Any, a_t: Tensor | None, b_t: Tensor | None, _offs: None, bias_t: Tensor | None, _: None
-    ) -> Tensor:
-        a, b, offs = ctx.saved_tensors
+    @tangent
+    def jvp(ctx: Any, saved: Any, *tangents: Tensor | None) -> Tensor:
+        a_t, b_t, _, bias_t, _ = tangents
+        a, b, offs = saved
         terms = []
         if a_t is not None:
             terms.append(GROUPED.call((a_t, b, offs, None), ctx.options))

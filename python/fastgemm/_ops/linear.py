@@ -32,6 +32,7 @@ from .dispatch import (
 )
 from .gated import SWIGLU, check_residual, gated, with_residual
 from .gemm import _gemm_gradients, gemm
+from .tangents import tangent
 from .vmap import batch_first, rank_of, runs
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -268,10 +269,10 @@ class LinearFunction(torch.autograd.Function):
             grad_bias = grad_bias.to(of_bias)
         return grad_x, grad_weight, grad_bias, grad if needs[3] else None, None
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    @tangent
+    def jvp(ctx: Any, saved: Any, *tangents: Tensor | None) -> Tensor:
         x_t, weight_t, bias_t, residual_t, _ = tangents
-        x, weight, bias, result = ctx.saved_tensors
+        x, weight, bias, result = saved
         how = _how(ctx.options)
         terms = [] if x_t is None else [gemm(x_t, weight, trans_b=True, **how)]
         if weight_t is not None:

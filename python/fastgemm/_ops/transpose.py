@@ -10,6 +10,7 @@ from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
 from .dispatch import Op, choice_of, ops, overridden, public
+from .tangents import tangent
 from .vmap import rank_of, runs
 
 
@@ -68,8 +69,8 @@ class TransposeFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return transpose(grad, **public(ctx.options)), None
 
-    @staticmethod
-    def jvp(ctx: Any, a_t: Tensor, _: None) -> Tensor:
+    @tangent
+    def jvp(ctx: Any, saved: Any, a_t: Tensor, _: None) -> Tensor:
         return transpose(a_t, **public(ctx.options))
 
     @staticmethod

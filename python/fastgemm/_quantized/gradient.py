@@ -16,6 +16,7 @@ from .._ops.activations import ACTIVATIONS, activate, through_activation
 from .._ops.dispatch import Op, needs_function, ops
 from .._ops.gemm import gemm
 from .._ops.linear import _finished_by_torch, _without_activation
+from .._ops.tangents import tangent
 from .._ops.vmap import runs
 from . import layout
 from .formats import Packing, Parts
@@ -67,9 +68,9 @@ class QuantizedLinearFunction(torch.autograd.Function):
             grad_bias = inner.sum(0).to(ctx.bias_dtype)
         return grad_x, None, None, None, None, grad_bias, grad if of_residual else None, None
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        *weight, result = ctx.saved_tensors
+    @tangent
+    def jvp(ctx: Any, saved: Any, *tangents: Tensor | None) -> Tensor:
+        *weight, result = saved
         x_t, *_, bias_t, residual_t, _ = tangents
         total: Any = None
         if x_t is not None:
