@@ -57,3 +57,11 @@ def test_what_is_no_such_layer_is_left_alone():
     assert type(nn.convert(layer)) is Conv1D
     with pytest.raises(AttributeError, match="Conv2D"):
         _ = fastgemm.nn.Conv2D
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 0), (2, 0, 0), (0,)], ids=str)
+@pytest.mark.parametrize("kind", [{"device": "meta"}, {"dtype": torch.int16}], ids=str)
+def test_products_of_torch_have_an_empty_sum_too(shape, kind):
+    out = nn.conv1d(torch.ones(shape, **kind), torch.ones(0, 5, **kind))
+    assert out.shape == (*shape[:-1], 5) and not out._is_view()
+    assert out.is_meta or not out.any()

@@ -74,7 +74,9 @@ at::Tensor differentiable_layer(const FusedLayer&);
 
 // Whether this library computes a layer; weight is (N, K) if `transposed`, else (K, N).
 bool is_layer(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias, bool transposed);
-// The shape of its result.
+// (..., K) as a matrix; a view if the strides allow one, else a copy.
+at::Tensor rows_of(const at::Tensor&);
+// The shape of a layer's result.
 std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed);
 
 // Whether a transform of torch.func is active.

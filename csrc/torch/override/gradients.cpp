@@ -106,12 +106,6 @@ int64_t rows_in(const at::Tensor& t) {
   return rows;
 }
 
-// (..., K) as a matrix; a view if the strides allow one, else a copy.
-at::Tensor rows_of(const at::Tensor& t) {
-  if (t.dim() == 2) return t;
-  return t.is_contiguous() ? t.view({rows_in(t), t.size(-1)}) : t.reshape({rows_in(t), t.size(-1)});
-}
-
 // Whether the gradients of a batch of products are computed as one product of all rows: if b is one matrix.
 // Each element of its gradient is then one sum, rounded once, instead of a sum of rounded products.
 bool is_one_product(const Options& o, const at::Tensor& grad) {
@@ -227,6 +221,11 @@ bool in_transform() {
 
 bool is_dual(const at::Tensor& t) {
   return t.defined() && c10::AutogradState::get_tls_state().get_fw_grad_mode() && t._fw_grad(0).defined();
+}
+
+at::Tensor rows_of(const at::Tensor& t) {
+  if (t.dim() == 2) return t;
+  return t.is_contiguous() ? t.view({rows_in(t), t.size(-1)}) : t.reshape({rows_in(t), t.size(-1)});
 }
 
 std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed) {

@@ -1,5 +1,6 @@
 // torch.ops.fastgemm._linear, which fastgemm.nn.linear calls in eager mode. It is composed of other ops, so
 // the Python dispatcher, torch.func and tensor subclasses need no formula for it.
+#include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
 #include <torch/library.h>
@@ -17,10 +18,9 @@ namespace {
 at::Tensor by_torch(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
                     bool transposed) {
   if (transposed) return at::linear(input, weight, bias);
-  const at::Tensor rows = input.reshape({-1, input.size(-1)});  // torch raises for a scalar
-  auto shape = input.sizes().vec();
-  shape.back() = weight.size(1);
-  return (bias ? at::addmm(*bias, rows, weight) : at::mm(rows, weight)).view(shape);
+  const at::Tensor rows = rows_of(input);  // torch raises for a scalar
+  const at::Tensor result = bias ? at::addmm(*bias, rows, weight) : at::mm(rows, weight);
+  return input.dim() == 2 ? result : at::_unsafe_view(result, layer_shape(input, weight, false));
 }
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
