@@ -12,7 +12,15 @@ from torch.overrides import has_torch_function_variadic
 
 from . import _errors
 from ._ops.add import add, add_
-from ._ops.dispatch import CHOICE, compiled_override, gemm_at_once, matmul_at_once, options_of, overridden
+from ._ops.dispatch import (
+    CHOICE,
+    compiled_override,
+    gemm_at_once,
+    in_shape,
+    matmul_at_once,
+    options_of,
+    overridden,
+)
 from ._ops.gemm import PRODUCT, gemm
 from ._ops.transpose import transpose
 from ._typing import Precision
@@ -135,10 +143,12 @@ def matmul(
         result = PRODUCT.call((a, b, None), options, view)
         if out is not None:
             return out
+        shape = [*result.shape]
         if b_dim == 1:
-            result = result.squeeze(-1)
-            return result.squeeze(-1) if a_dim == 1 else result
-        return result.squeeze(-2)
+            del shape[-1]
+        if a_dim == 1:
+            del shape[-1 if b_dim == 1 else -2]
+        return in_shape(result, shape)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, "matmul", a=a, b=b, out=out)
         raise

@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_unsafe_view.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/frontend/tracer.h>
@@ -61,15 +62,17 @@ bool is_recorded(const at::Tensor& a, const at::Tensor& b, const OptionalTensor&
   return needs_gradient(a, b, c) || in_transform() || is_dual(a) || is_dual(b) || (c && is_dual(*c));
 }
 
-// With a vector as one row or one column, a dimension that the result lacks. Views that autograd need not
-// know take half of the time.
+// With a vector as one row or one column, a dimension that the result lacks. As in torch, the result is not a
+// view. Views that autograd need not know take half of the time.
 at::Tensor product_of_vectors(const at::Tensor& a, const at::Tensor& b) {
   std::optional<at::AutoDispatchBelowADInplaceOrView> unrecorded;
   if (!is_recorded(a, b, {})) unrecorded.emplace();
   const at::Tensor result =
       free_product(a.dim() == 1 ? a.unsqueeze(0) : a, b.dim() == 1 ? b.unsqueeze(-1) : b);
-  const at::Tensor rows = b.dim() == 1 ? result.squeeze(-1) : result;
-  return a.dim() == 1 ? rows.squeeze(b.dim() == 1 ? -1 : -2) : rows;
+  auto shape = result.sizes().vec();
+  if (b.dim() == 1) shape.pop_back();
+  if (a.dim() == 1) shape.erase(shape.end() - (b.dim() == 1 ? 1 : 2));
+  return at::_unsafe_view(result, shape);
 }
 
 // Whether a product may be written into a tensor. Python refuses all other calls.

@@ -1,5 +1,6 @@
 // The gradients of a product. They are computed by the op itself, so that they can be differentiated again.
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_unsafe_view.h>
 #include <ATen/ops/mul.h>
@@ -10,6 +11,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <array>
 
 #include "torch/override/gemm_op.h"
 
@@ -200,11 +202,11 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
 
 at::Tensor recorded_rows(Options& o, const at::Tensor& input, const at::Tensor& weight,
                          const OptionalTensor& bias, const OptionalTensor& residual) {
-  if (input.dim() == 2 || input.is_contiguous()) return GemmFunction::apply(input, weight, bias, residual, o);
   // If the rows must be copied, autograd records the copy and keeps it, as in torch.
-  const OptionalTensor added = residual ? OptionalTensor(rows_of(*residual)) : std::nullopt;
-  return GemmFunction::apply(rows_of(input), weight, bias, added, o)
-      .view(layer_shape(input, weight, o.trans_b));
+  const std::array<int64_t, 2> rows{rows_in(input), input.size(-1)};
+  const bool as_they_lie = input.dim() == 2 || input.is_contiguous() ||
+                           at::detail::computeStride(input.sizes(), input.strides(), rows);
+  return GemmFunction::apply(as_they_lie ? input : input.contiguous(), weight, bias, residual, o);
 }
 
 }  // namespace

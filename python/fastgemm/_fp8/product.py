@@ -15,7 +15,7 @@ from torch.overrides import has_torch_function_variadic
 from .. import _errors
 from .._ops.activations import ACTIVATIONS
 from .._ops.codes import as_codes, check_out_scale
-from .._ops.dispatch import PLAIN, choice_of, ops, overridden
+from .._ops.dispatch import PLAIN, choice_of, in_shape, ops, overridden
 from .._ops.gated import SWIGLU, gated
 from .._typing import GatedActivation, OutRecipe
 from ..table import invariant_choice
@@ -299,7 +299,7 @@ def _multiply(
         residual = residual.reshape(*a.shape[:-1], n)
     blocks = as_arguments(blocks_a, blocks_b)
     result = ops.scaled_mm(a, b, scale_a, scale_b, bias, residual, **blocks, **options)
-    return result if is_matrix else result.reshape(shape)
+    return result if is_matrix else in_shape(result, shape)
 
 
 def _leading_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:

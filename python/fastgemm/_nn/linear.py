@@ -21,6 +21,7 @@ from .._ops.dispatch import (
     SAME_TYPE,
     compiled_override,
     has_precision,
+    in_shape,
     linear_at_once,
     linear_bare,
     only_override,
@@ -165,7 +166,8 @@ def _layer(
     except (ValueError, TypeError, NotImplementedError):
         raise_torchs(function, input, weight, bias)
         raise
-    return out if rank == 2 else out.reshape(*input.shape[:-1], weight.shape[0 if function is linear else 1])
+    columns = weight.shape[0 if function is linear else 1]
+    return out if rank == 2 else in_shape(out, (*input.shape[:-1], columns))
 
 
 def _takes(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:

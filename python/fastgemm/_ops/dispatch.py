@@ -20,7 +20,7 @@ for them the library's functions return NotImplemented. Modes that do not affect
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 increment_version = torch._C._increment_version  # so that autograd notices what the ops wrote; 0.16 us
 tracing_state = torch._C._get_tracing_state  # the function behind torch.jit.is_tracing
 ops = torch.ops.fastgemm
+_unsafe_view = torch.ops.aten._unsafe_view.default
 
 # Types whose products torch computes in the same type, as fastgemm does. Integers of 8 and 16 bits do not belong
 # here, because torch wraps their products to their type. complex32 does not belong here, because torch does not
@@ -233,6 +234,17 @@ def options_of(
     if out_dtype is not None:
         options["out_dtype"] = out_dtype
     return options
+
+
+def in_shape(result: Tensor, shape: Sequence[Any], kept_by: object = None) -> Tensor:
+    """A product in another shape. As in torch this is no view, whose changes autograd would restrict.
+
+    ``kept_by``: the activation, if it is the last step. The gradient of relu keeps this result, and notices only
+    changes of the result and its views.
+    """
+    if kept_by == "relu" and result.requires_grad:
+        return result.reshape(shape)
+    return _unsafe_view(result, shape)
 
 
 def public(options: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from .dispatch import (
     Op,
     compiled_override,
     fused_linear_at_once,
+    in_shape,
     only_override,
     ops,
     options_of,
@@ -181,7 +182,8 @@ def linear(
                 f"{tuple(shape)}"
             )
         rows, residual = _as_rows(x), None if residual is None else _as_rows(residual)
-        return LAYER.call((rows, weight, bias, residual), options).reshape(shape)
+        kept_by = activation if residual is None else None
+        return in_shape(LAYER.call((rows, weight, bias, residual), options), shape, kept_by)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _errors.diagnose(error, "linear", x=x, weight=weight, bias=bias, residual=residual)
         raise

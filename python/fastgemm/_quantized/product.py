@@ -10,7 +10,7 @@ from torch.compiler import is_compiling
 
 from .. import _errors, _introspect
 from .._ops.activations import check_activation
-from .._ops.dispatch import choice_of
+from .._ops.dispatch import choice_of, in_shape
 from .._ops.linear import _as_rows
 from .._typing import Activation
 from ..table import check_precision
@@ -69,7 +69,7 @@ def linear(
         if activation is not None:
             options["activation"] = activation
         result = LAYER.call((x, q._codes, q._scales, q._zeros, q._global, bias, residual), options)
-    return result if len(shape) == 2 else result.reshape(shape)
+    return result if len(shape) == 2 else in_shape(result, shape, activation if residual is None else None)
 
 
 def _options(
