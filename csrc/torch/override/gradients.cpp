@@ -97,14 +97,15 @@ at::Tensor product(const Options& o, const at::Tensor& a, const at::Tensor& b, b
 }
 
 at::Tensor reduced(const at::Tensor& gradient, at::IntArrayRef shape, at::ScalarType type) {
-  if (gradient.sizes() == shape) return gradient.to(type);
-  const bool sums = gradient.numel() != c10::multiply_integers(shape);
-  return (sums ? at::sum_to(gradient, shape) : gradient.view(shape)).to(type);
+  const c10::SymIntArrayRef wanted = c10::fromIntArrayRefSlow(shape);
+  if (gradient.sym_sizes() == wanted) return gradient.to(type);
+  const bool sums = gradient.sym_numel() != c10::multiply_integers(shape);
+  return (sums ? at::sum_to(gradient, wanted) : gradient.view_symint(wanted)).to(type);
 }
 
-int64_t rows_in(const at::Tensor& t) {
-  int64_t rows = 1;
-  for (int64_t d = 0; d + 1 < t.dim(); ++d) rows *= t.size(d);
+c10::SymInt rows_in(const at::Tensor& t) {
+  c10::SymInt rows = 1;
+  for (int64_t d = 0; d + 1 < t.dim(); ++d) rows *= t.sym_size(d);
   return rows;
 }
 
@@ -131,7 +132,7 @@ at::Tensor gradient_of_c(const Options& o, const at::Tensor& grad) {
   const at::Tensor scaled = !o.beta || *o.beta == 1.0 ? grad
                             : *o.beta == 0.0          ? at::zeros_like(grad)
                                                       : grad.mul(*o.beta);
-  return at::sum_to(scaled, *o.c_shape);
+  return at::sum_to(scaled, c10::fromIntArrayRefSlow(*o.c_shape));
 }
 
 at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tensor& b,
@@ -160,6 +161,9 @@ at::Tensor forward_rows(const Options& o, const at::Tensor& a, const at::Tensor&
 
 class GemmFunction : public torch::autograd::Function<GemmFunction> {
  public:
+  // Compiled autograd traces the backward pass, where sizes may be symbols.
+  static constexpr bool is_traceable = true;
+
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
                             const OptionalTensor& c, const OptionalTensor& residual, Options& o) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -203,9 +207,9 @@ class GemmFunction : public torch::autograd::Function<GemmFunction> {
 at::Tensor recorded_rows(Options& o, const at::Tensor& input, const at::Tensor& weight,
                          const OptionalTensor& bias, const OptionalTensor& residual) {
   // If the rows must be copied, autograd records the copy and keeps it, as in torch.
-  const std::array<int64_t, 2> rows{rows_in(input), input.size(-1)};
+  const std::array<c10::SymInt, 2> rows{rows_in(input), input.sym_size(-1)};
   const bool as_they_lie = input.dim() == 2 || input.is_contiguous() ||
-                           at::detail::computeStride(input.sizes(), input.strides(), rows);
+                           at::detail::computeStride(input.sym_sizes(), input.sym_strides(), rows);
   return GemmFunction::apply(as_they_lie ? input : input.contiguous(), weight, bias, residual, o);
 }
 
@@ -227,7 +231,8 @@ bool is_dual(const at::Tensor& t) {
 
 at::Tensor rows_of(const at::Tensor& t) {
   if (t.dim() == 2) return t;
-  return t.is_contiguous() ? t.view({rows_in(t), t.size(-1)}) : t.reshape({rows_in(t), t.size(-1)});
+  const std::array<c10::SymInt, 2> shape{rows_in(t), t.sym_size(-1)};
+  return t.is_contiguous() ? t.view_symint(shape) : t.reshape_symint(shape);
 }
 
 std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed) {
