@@ -4,6 +4,7 @@
 #include "torch/complex.h"
 #include "torch/layer.h"
 #include "torch/ops.h"
+#include "torch/scalar_types.h"
 
 namespace fastgemm::torch_ops {
 namespace {
@@ -43,9 +44,10 @@ void check(const View& x, const View& w, Activation activation, std::optional<in
     if (activation != Activation::none)
       bad_value("complex input takes no activation; got " + dtype_text(x.dtype));
     require_complex(x, w, out_dtype);
-  } else if (is_integer(arithmetic_type("input", x.dtype))) {
-    bad_value("input must be of a floating-point type, got " + dtype_text(x.dtype) +
-              "; integers are multiplied by fastgemm.matmul");
+  } else if (x.dtype != kDouble && x.dtype != kFloat && x.dtype != kHalf && x.dtype != kBFloat16) {
+    bad_value("input has dtype " + dtype_text(x.dtype) +
+              "; accepted are float64, float32, float16, bfloat16, complex128, complex64 and complex32 "
+              "(fastgemm.matmul also multiplies integers)");
   }
 }
 

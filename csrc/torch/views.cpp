@@ -69,12 +69,22 @@ std::string shape_text(std::span<const int64_t> shape) {
 }
 
 std::string dtype_text(int32_t dtype) {
-  constexpr const char* names[] = {"uint8",   "int8",    "int16",     "int32",     "int64",      "float16",
-                                   "float32", "float64", "complex32", "complex64", "complex128", "bool",
-                                   "qint8",   "quint8",  "qint32",    "bfloat16"};
+  constexpr const char* names[] = {"uint8",           "int8",
+                                   "int16",           "int32",
+                                   "int64",           "float16",
+                                   "float32",         "float64",
+                                   "complex32",       "complex64",
+                                   "complex128",      "bool",
+                                   "qint8",           "quint8",
+                                   "qint32",          "bfloat16",
+                                   "quint4x2",        "quint2x4",
+                                   "bits1x8",         "bits2x4",
+                                   "bits4x2",         "bits8",
+                                   "bits16",          "float8_e5m2",
+                                   "float8_e4m3fn",   "float8_e5m2fnuz",
+                                   "float8_e4m3fnuz", "uint16",
+                                   "uint32",          "uint64"};
   if (dtype >= 0 && dtype < int32_t(std::size(names))) return std::string("torch.") + names[dtype];
-  if (dtype == kFloat8E5M2) return "torch.float8_e5m2";
-  if (dtype == kFloat8E4M3) return "torch.float8_e4m3fn";
   if (dtype == kFloat8E8M0) return "torch.float8_e8m0fnu";
   return "torch dtype number " + std::to_string(dtype);
 }

@@ -3,6 +3,7 @@
 Meta and fake tensors are refused with the same type of exception, unless the check needs data.
 """
 
+import re
 from collections.abc import Callable, Iterator
 
 import fastgemm
@@ -267,3 +268,23 @@ def test_bad_input_leaves_out_untouched():
     with pytest.raises(ValueError):
         fastgemm.matmul(a, a, out=out)
     assert (out == 7).all()
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    "dtype", (torch.bool, torch.int8, torch.int32, torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2fnuz)
+)
+def test_linear_names_a_wrong_type_and_those_that_it_takes(dtype, device, invariant):
+    x, w = torch.ones(3, 4, device=device).to(dtype), torch.ones(5, 4, device=device).to(dtype)
+    accepted = "float64, float32, float16, bfloat16, complex128, complex64 and complex32"
+    text = re.escape(f"fastgemm.linear: input has dtype {dtype}; accepted are {accepted} (")
+    with pytest.raises(ValueError, match=f"^{text}"):
+        fastgemm.linear(x, w, invariant=invariant)
+
+
+def test_errors_name_every_type():
+    x = torch.ones(3, 3)
+    for dtype in (torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fnuz, torch.float8_e8m0fnu):
+        with pytest.raises(ValueError, match=f"bias has dtype {re.escape(str(dtype))}, expected"):
+            fastgemm.linear(x, x, x[0].to(dtype))

@@ -204,8 +204,15 @@ def _linear(
 ) -> Tensor:
     check_activation(activation)
     _require(
-        input.dtype in FLOATS or (input.is_complex() and activation is None),
-        lambda: f"input must be of a floating-point type, got {input.dtype}",
+        input.dtype in FLOATS or input.is_complex(),
+        lambda: (
+            f"input has dtype {input.dtype}; accepted are float64, float32, float16, bfloat16, complex128, "
+            "complex64 and complex32 (fastgemm.matmul also multiplies integers)"
+        ),
+    )
+    _require(
+        activation is None or not input.is_complex(),
+        lambda: f"complex input takes no activation; got {input.dtype}",
     )
     _require(
         weight.dim() == 2, lambda: f"weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}"
