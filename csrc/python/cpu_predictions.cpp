@@ -69,9 +69,14 @@ cpu_predict::Row row_of(const std::string& kernel) {
   return *row;
 }
 
+void check_threads(int threads) {
+  if (threads < 1) throw std::invalid_argument("threads: " + std::to_string(threads));
+}
+
 std::vector<std::pair<std::string, double>> predictions(const Problem& problem, int threads,
                                                         const Changes& changes) {
   const GemmProblem p = to_problem(problem);
+  check_threads(threads);
   const Cpu cpu = to_cpu(changes);
   std::vector<std::pair<std::string, double>> found;
   for (const Kernel& k : kernels()) {
@@ -106,6 +111,7 @@ void define_cpu_predictions(nb::module_& m) {
   m.def(
       "cpu_counts",
       [](const std::string& kernel, const Problem& problem, int threads, const Changes& cpu) {
+        check_threads(threads);
         return cpu_predict::count(row_of(kernel), to_problem(problem), to_cpu(cpu), threads);
       },
       nb::arg("kernel"), nb::arg("problem"), nb::arg("threads"), here,
@@ -133,7 +139,7 @@ void define_cpu_predictions(nb::module_& m) {
         for (const auto& [kernel, seconds] : measured)
           if (!(seconds > 0 && seconds < std::numeric_limits<double>::infinity()))
             throw std::invalid_argument("seconds of '" + kernel + "': " + std::to_string(seconds));
-        if (threads < 1) throw std::invalid_argument("threads: " + std::to_string(threads));
+        check_threads(threads);
         for (const auto& [kernel, seconds] : measured)
           if (const auto row = cpu_predict::row_of(kernel))
             cpu_predict::add_point(*row, to_problem(problem), threads, seconds);

@@ -60,6 +60,17 @@ def test_every_type_has_its_turn_and_torch_is_timed_beside_those_that_may_win(cp
     assert len(found.points) == 60
 
 
+def test_products_without_terms_are_not_predicted():
+    for at in range(2, 6):  # batch, m, n, k
+        problem = (*SQUARE[:at], 0, *SQUARE[at + 1 :])
+        with pytest.raises(ValueError, match="sizes are predicted from 1 on, got 0"):
+            _introspect.cpu_predictions(problem, 1)
+        with pytest.raises(ValueError, match="sizes are predicted from 1 on, got 0"):
+            _introspect.predictions(problem, None)
+    with pytest.raises(ValueError, match="threads: 0"):
+        _introspect.cpu_predictions(SQUARE, 0)
+
+
 def test_predictions_follow_what_was_measured(cpu):
     before = dict(_introspect.cpu_predictions(SQUARE, 1))
     found = tune(60, dtypes=["float32"])
