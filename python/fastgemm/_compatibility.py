@@ -47,6 +47,10 @@ def _load_libraries() -> None:
         ) from error
     except ImportError as error:
         raise ImportError(f"fastgemm's compiled libraries cannot be loaded: {error}") from error
+    try:
+        sys.modules[INTROSPECT].cpu_properties()
+    except ValueError as error:  # FASTGEMM_CPU_ISA
+        raise ImportError(f"fastgemm: {error}") from None
     torch.ops.loaded_libraries.add(str(folder / OP_LIBRARY))
     setattr(torch.ops, IMPORTED, True)
 

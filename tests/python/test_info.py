@@ -34,6 +34,12 @@ def test_an_older_torch_is_named(version):
     assert done.stderr.strip().splitlines()[-1].startswith(said)
 
 
+def test_an_unknown_instruction_set_is_named():
+    done = run_forked("import fastgemm", FASTGEMM_CPU_ISA="avx3")
+    said = "ImportError: fastgemm: FASTGEMM_CPU_ISA=avx3: expected baseline, avx2, avx512 or native"
+    assert done.returncode != 0 and done.stderr.strip().splitlines()[-1] == said
+
+
 def library_named(torches: str, torch_version: str) -> str:
     """The message about the override library, for given versions of torch that have one."""
     if torch_version in torches.split():
