@@ -102,7 +102,7 @@ def measured(
             expected = error(dequantized(model))
             row |= {"weight_error": report.error, "of_bytes": report.bytes_after / report.bytes_before}
         row["logit_error"] = error(model)
-        if name != BASELINE and row["logit_error"] > 1.5 * expected:
+        if name != BASELINE and not row["logit_error"] <= 1.5 * expected:  # NaN, too
             wrong.append(f"{name}: {row['logit_error']:.2e}, {expected:.2e} by dequantized weights")
         rows.append(row)
         calls |= {f"{name} model": decoder(model, tokens), f"{name} layers": decoder(model.model, tokens)}

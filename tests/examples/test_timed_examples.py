@@ -134,6 +134,33 @@ def test_a_wrong_result_is_said(example, monkeypatch):
     assert result.exit_code == 1 and said in result.output
 
 
+def quantize_to_nan(model, *given, quantize=fastgemm.nn.quantize, **options):
+    report = quantize(model, *given, **options)
+    model.lm_head.register_forward_hook(lambda layer, given, out: out * torch.nan)
+    return report
+
+
+NOT_A_NUMBER = {
+    quantized_llama: (fastgemm.nn, "quantize", quantize_to_nan, "int4: nan"),
+    newton_schulz: (
+        newton_schulz,
+        "by_fastgemm",
+        lambda x: newton_schulz.by_torch(x) * torch.nan,
+        "errs more than",
+    ),
+    moe: (fastgemm, "moe", lambda *given, right=fastgemm.moe: right(*given) * torch.nan, "prefill, moe: nan"),
+}
+
+
+@pytest.mark.parametrize("example", NOT_A_NUMBER, ids=lambda example: example.__name__)
+def test_a_result_that_is_not_a_number_is_said(example, monkeypatch):
+    needs(example)
+    module, name, faulty, said = NOT_A_NUMBER[example]
+    monkeypatch.setattr(module, name, faulty)
+    result = CliRunner().invoke(example.main, QUICK[example])
+    assert result.exit_code == 1 and said in result.output, result.output
+
+
 @pytest.mark.parametrize(
     ("example", "option", "value", "said"),
     [
