@@ -1,6 +1,7 @@
 """Compares the time of the chosen kernel with that of the fastest measured kernel.
 
     python benchmarks/fits/check_choices.py FILE...     files of measure_kernels.py
+    python benchmarks/fits/check_choices.py --held-out  products of CUDA graphs, each predicted from the others
 
 Prints for each series the geometric mean of chosen / best time, the worst ratio, and how many ratios are large.
 Level 6 is compared with own kernels of that level, level=None with all kernels. Also prints the errors of the

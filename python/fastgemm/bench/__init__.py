@@ -3,7 +3,7 @@
 problems      problems to run: operands, the call, torch's call for the same result
 checking      the result against float64 (exact for integers), before anything is timed
 timing        interleaved samples and their summaries; cuda_timing: those of a GPU
-limits        the highest possible rates of the device
+devices       the device on which a command measures
 session       the device and timer of one run, and sensors where there are any
 environment   the machine and the versions of a run; load: other load during the run
 records       the rows of a report, as JSON and CSV
