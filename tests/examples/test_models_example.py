@@ -95,7 +95,11 @@ def test_rows_that_do_not_depend_on_the_batch(run, monkeypatch):
     assert report.summary["invariant"]
     linears = 7 * LAYERS + 1
     for found in report.summary["runs"]:
-        assert found["routed"]["kernels"] == {"invariant": linears}
+        ((kernel, count),) = found["routed"]["kernels"].items()
+        assert kernel == "invariant" and count in (
+            linears,
+            linears + 1,
+        )  # some versions multiply positions, too
         assert found["products"] == found["same_bits"] == linears
     assert f"{linears} of {linears} products of one sequence have the bits that it has among 32" in output
     # This tests the check itself, with products that depend on the batch.
