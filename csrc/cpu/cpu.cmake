@@ -41,10 +41,14 @@ if(FASTGEMM_NATIVE AND avx512 IN_LIST FASTGEMM_ISAS)
                APPEND PROPERTY COMPILE_DEFINITIONS FASTGEMM_ONLY_ISA=${FASTGEMM_ISAS})
 endif()
 
-# -O2 and the loops that -O3 vectorizes: two thirds of the time and of the code. Nobody measures speed with the baseline of
-# x86, and what the source of the other files leaves to the compiler is as fast. Packing is not: it stays at -O3.
-set(FASTGEMM_SMALLER -O2 -fvect-cost-model=dynamic)
-if(avx2 IN_LIST FASTGEMM_ISAS)
+# -O2 and the loops that -O3 vectorizes: two thirds of the time and of the code. Nobody measures speed with the
+# baseline of x86, and what the source of the other files leaves to the compiler is as fast. Packing is not: it stays
+# at -O3.
+set(FASTGEMM_SMALLER "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_BUILD_TYPE STREQUAL Release)
+  set(FASTGEMM_SMALLER -O2 -fvect-cost-model=dynamic)
+endif()
+if(avx2 IN_LIST FASTGEMM_ISAS AND NOT FASTGEMM_SANITIZE)
   set(FASTGEMM_FLAGS_baseline ${FASTGEMM_SMALLER})
 endif()
 set_source_files_properties(csrc/cpu/gemm/level4_simd.cpp csrc/cpu/gemm/level6_streamed_weights.cpp

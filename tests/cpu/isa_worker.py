@@ -22,11 +22,16 @@ def built_for_each_set() -> list[tuple[str, str, torch.dtype]]:
 
 
 def check_gemm_rows() -> None:
-    for index, (_, kernel, dtype) in enumerate(built_for_each_set()):
+    types: dict[str, list[torch.dtype]] = {}
+    for _, kernel, dtype in built_for_each_set():
+        of_kernel = types.setdefault(kernel, [])
+        of_kernel.append(dtype)
         kind = result_dtype(dtype)
-        flags = itertools.product((False, True), repeat=2)
-        sizes = [*SIZES, *3 * [(31, 65, 130)]][index % 2 :: 2]  # the types of a kernel share them
-        for (m, n, k), (trans_a, trans_b) in zip(sizes, itertools.cycle(flags), strict=False):
+        flags = itertools.cycle(itertools.product((False, True), repeat=2))
+        cases = [*zip([*SIZES, *3 * [(31, 65, 130)]], flags, strict=False)]
+        # From the second type on, the types of a kernel share them.
+        cases = cases if len(of_kernel) == 1 else cases[len(of_kernel) % 2 :: 2]
+        for (m, n, k), (trans_a, trans_b) in cases:
             a = random_tensor(*((k, m) if trans_a else (m, k)), dtype=dtype)
             b = random_tensor(*((n, k) if trans_b else (k, n)), dtype=dtype)
             check_gemm(a, b, trans_a=trans_a, trans_b=trans_b, kernel=kernel)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from fastgemm import nn
 from reference import every_device
+from torch.fx.experimental.proxy_tensor import make_fx
 
 pytestmark = every_device
 
@@ -56,6 +57,54 @@ def test_the_gradient_of_relu_notices_changes_of_its_result(layout):
         result.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             result.sum().backward()
+
+
+def test_the_gradient_of_relu_notices_such_changes_inside_a_transform():
+    """An outer level asks for the gradient of a result that needs none on its own level."""
+    weight, x = torch.randn(6, 4), torch.randn(2, 3, 4)
+
+    def changed(x):
+        return fastgemm.linear(x, weight, activation="relu").add_(1).square().sum()
+
+    def by_jvp(x):
+        return torch.func.jvp(changed, (x,), (torch.ones_like(x),))[0]
+
+    def by_vmap(x):
+        return torch.func.vmap(changed)(x).sum()
+
+    for function in (by_jvp, by_vmap):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.func.grad(function)(x)
+
+
+def test_traced_calls_take_other_sizes():
+    x, weight, vector = torch.randn(2, 3, 4), torch.randn(6, 4), torch.randn(4)
+    calls = (
+        lambda x: fastgemm.matmul(x, vector, level=2),
+        lambda x: fastgemm.matmul(x, vector),
+        lambda x: fastgemm.linear(x, weight, activation="relu"),
+        lambda x: fastgemm.linear(x, weight, invariant=True),
+    )
+    other = torch.randn(5, 2, 4)
+    for call in calls:
+        torch.testing.assert_close(torch.jit.trace(call, (x,))(other), call(other))
+
+
+@pytest.mark.parametrize("transform", ("grad", "jvp"))
+def test_symbolic_graphs_of_derivatives(transform):
+    """of a product with a vector, whose result has another shape than the op's."""
+
+    def product(x, v):
+        return fastgemm.matmul(x, v).sin().sum()
+
+    def derivative(x, v):
+        if transform == "grad":
+            return torch.func.grad(product)(x, v)
+        return torch.func.jvp(product, (x, v), (torch.ones_like(x), torch.ones_like(v)))[1]
+
+    graph = make_fx(derivative, tracing_mode="symbolic")(torch.randn(2, 3, 4), torch.randn(4))
+    given = torch.randn(5, 2, 4), torch.randn(4)
+    torch.testing.assert_close(graph(*given), derivative(*given))
 
 
 def test_a_gradient_of_rows_that_are_read_in_place_keeps_no_copy():

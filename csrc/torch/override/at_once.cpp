@@ -69,10 +69,10 @@ at::Tensor product_of_vectors(const at::Tensor& a, const at::Tensor& b) {
   if (!is_recorded(a, b, {})) unrecorded.emplace();
   const at::Tensor result =
       free_product(a.dim() == 1 ? a.unsqueeze(0) : a, b.dim() == 1 ? b.unsqueeze(-1) : b);
-  auto shape = result.sizes().vec();
+  auto shape = result.sym_sizes().vec();
   if (b.dim() == 1) shape.pop_back();
   if (a.dim() == 1) shape.erase(shape.end() - (b.dim() == 1 ? 1 : 2));
-  return at::_unsafe_view(result, shape);
+  return at::_unsafe_view_symint(result, shape);
 }
 
 // Whether a product may be written into a tensor. Python refuses all other calls.

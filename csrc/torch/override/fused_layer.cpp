@@ -34,7 +34,7 @@ bool fits(const FusedLayer& l) {
   if (type != x.scalar_type() && type != at::kFloat) return false;
   if (!l.residual) return true;
   return is_dense(*l.residual) && l.residual->scalar_type() == type && l.residual->device() == x.device() &&
-         l.residual->sizes() == layer_shape(x, l.weight, true);
+         l.residual->sym_sizes() == layer_shape(x, l.weight, true);
 }
 
 // Rows that are computed independently of each other take another form of torch's functions on a CPU

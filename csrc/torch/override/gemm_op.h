@@ -77,7 +77,7 @@ bool is_layer(const at::Tensor& input, const at::Tensor& weight, const OptionalT
 // (..., K) as a matrix; a view if the strides allow one, else a copy.
 at::Tensor rows_of(const at::Tensor&);
 // The shape of a layer's result.
-std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed);
+std::vector<c10::SymInt> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed);
 
 // Whether a transform of torch.func is active.
 bool in_transform();

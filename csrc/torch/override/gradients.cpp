@@ -143,7 +143,7 @@ at::Tensor forward_product(const Options& o, const at::Tensor& a, const at::Tens
 
 // As in torch, the result is not a view.
 at::Tensor with_batch(at::Tensor rows, const at::Tensor& input, const at::Tensor& weight, bool transposed) {
-  return input.dim() == 2 ? rows : at::_unsafe_view(rows, layer_shape(input, weight, transposed));
+  return input.dim() == 2 ? rows : at::_unsafe_view_symint(rows, layer_shape(input, weight, transposed));
 }
 
 at::Tensor forward_rows(const Options& o, const at::Tensor& a, const at::Tensor& b, const OptionalTensor& c,
@@ -235,9 +235,9 @@ at::Tensor rows_of(const at::Tensor& t) {
   return t.is_contiguous() ? t.view_symint(shape) : t.reshape_symint(shape);
 }
 
-std::vector<int64_t> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed) {
-  auto shape = input.sizes().vec();
-  shape.back() = weight.size(transposed ? 0 : 1);
+std::vector<c10::SymInt> layer_shape(const at::Tensor& input, const at::Tensor& weight, bool transposed) {
+  auto shape = input.sym_sizes().vec();
+  shape.back() = weight.sym_size(transposed ? 0 : 1);
   return shape;
 }
 

@@ -20,7 +20,7 @@ at::Tensor by_torch(const at::Tensor& input, const at::Tensor& weight, const Opt
   if (transposed) return at::linear(input, weight, bias);
   const at::Tensor rows = rows_of(input);  // torch raises for a scalar
   const at::Tensor result = bias ? at::addmm(*bias, rows, weight) : at::mm(rows, weight);
-  return input.dim() == 2 ? result : at::_unsafe_view(result, layer_shape(input, weight, false));
+  return input.dim() == 2 ? result : at::_unsafe_view_symint(result, layer_shape(input, weight, false));
 }
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,

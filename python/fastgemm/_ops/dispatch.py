@@ -240,9 +240,11 @@ def in_shape(result: Tensor, shape: Sequence[Any], kept_by: object = None) -> Te
     """A product in another shape. As in torch this is no view, whose changes autograd would restrict.
 
     ``kept_by``: the activation, if it is the last step. The gradient of relu keeps this result, and notices only
-    changes of the result and its views.
+    changes of the result and its views. Inside a transform, an outer level may ask for it.
     """
-    if kept_by == "relu" and result.requires_grad:
+    if tracing_state() is not None:  # a graph keeps sizes only as operands of reshape
+        return result.reshape(shape)
+    if kept_by == "relu" and (result.requires_grad or peek_interpreter_stack() is not None):
         return result.reshape(shape)
     return _unsafe_view(result, shape)
 

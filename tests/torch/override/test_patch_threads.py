@@ -195,5 +195,7 @@ def test_a_thread_that_ended_inside_of_a_patch_holds_nothing():
     until = time.monotonic() + 20  # join() may return before the thread-local state is destroyed
     while (left := sys.getrefcount(held[0])) == references and time.monotonic() < until:
         time.sleep(0.01)
-    assert left < references  # without the reference of torch's slot; sometimes the thread's frame held another one
+    assert (
+        left < references
+    )  # without the reference of torch's slot; sometimes the thread's frame held another one
     assert patch.routed.total == 1
