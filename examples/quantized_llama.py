@@ -65,7 +65,7 @@ def captured(step: Callable[[], Any], cache: Any) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         result = step()
 
-    def replay(kept: Any = (read, result)) -> None:
+    def replay(kept: Any = (step, read, result)) -> None:  # the step keeps the weights
         graph.replay()
 
     return replay
