@@ -43,9 +43,10 @@ endif()
 
 # -O2 and the loops that -O3 vectorizes: two thirds of the time and of the code. Nobody measures speed with the
 # baseline of x86, and what the source of the other files leaves to the compiler is as fast. Packing is not: it stays
-# at -O3.
+# at -O3. Nothing of this was measured on Arm.
 set(FASTGEMM_SMALLER "")
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_BUILD_TYPE STREQUAL Release)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_BUILD_TYPE STREQUAL Release AND
+   CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(FASTGEMM_SMALLER -O2 -fvect-cost-model=dynamic)
 endif()
 if(avx2 IN_LIST FASTGEMM_ISAS AND NOT FASTGEMM_SANITIZE)

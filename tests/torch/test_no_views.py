@@ -90,21 +90,25 @@ def test_traced_calls_take_other_sizes():
         torch.testing.assert_close(torch.jit.trace(call, (x,))(other), call(other))
 
 
+@pytest.mark.parametrize(
+    "function", (fastgemm.matmul, nn.linear, nn.conv1d), ids=("vector", "linear", "conv1d")
+)
 @pytest.mark.parametrize("transform", ("grad", "jvp"))
-def test_symbolic_graphs_of_derivatives(transform):
-    """of a product with a vector, whose result has another shape than the op's."""
+def test_symbolic_graphs_of_derivatives(transform, function):
+    """of functions whose result has another shape than the op's."""
 
-    def product(x, v):
-        return fastgemm.matmul(x, v).sin().sum()
+    def value(x, y):
+        return function(x, y).sin().sum()
 
-    def derivative(x, v):
+    def derivative(x, y):
         if transform == "grad":
-            return torch.func.grad(product)(x, v)
-        return torch.func.jvp(product, (x, v), (torch.ones_like(x), torch.ones_like(v)))[1]
+            return torch.func.grad(value)(x, y)
+        return torch.func.jvp(value, (x, y), (torch.ones_like(x), torch.ones_like(y)))[1]
 
-    graph = make_fx(derivative, tracing_mode="symbolic")(torch.randn(2, 3, 4), torch.randn(4))
-    given = torch.randn(5, 2, 4), torch.randn(4)
-    torch.testing.assert_close(graph(*given), derivative(*given))
+    right = torch.randn(4) if function is fastgemm.matmul else torch.randn(4, 4)
+    graph = make_fx(derivative, tracing_mode="symbolic")(torch.randn(2, 3, 4), right)
+    other = torch.randn(5, 2, 4)
+    torch.testing.assert_close(graph(other, right), derivative(other, right))
 
 
 def test_a_gradient_of_rows_that_are_read_in_place_keeps_no_copy():

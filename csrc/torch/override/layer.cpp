@@ -58,9 +58,9 @@ bool is_layer(const at::Tensor& input, const at::Tensor& weight, const OptionalT
   const auto type = weight.scalar_type();
   if (!is_multiplied(type) || input.scalar_type() != type || input.device() != weight.device()) return false;
   if (!is_dense(input) || !is_dense(weight) || input.dim() < 1 || weight.dim() != 2) return false;
-  if (input.size(-1) != weight.size(transposed ? 1 : 0)) return false;
+  if (input.sym_size(-1) != weight.sym_size(transposed ? 1 : 0)) return false;
   return !bias || (bias->scalar_type() == type && bias->device() == weight.device() && is_dense(*bias) &&
-                   bias->dim() == 1 && bias->size(0) == weight.size(transposed ? 0 : 1));
+                   bias->dim() == 1 && bias->sym_size(0) == weight.sym_size(transposed ? 0 : 1));
 }
 
 const c10::TypedOperatorHandle<LayerSignature>& layer() {
