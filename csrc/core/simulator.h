@@ -4,7 +4,6 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "core/gpu.h"
 #include "core/table.h"
@@ -14,8 +13,9 @@ namespace fastgemm {
 struct Passes;
 
 // Installs the rows of the CUDA kernels, with launchers that run on the CPU and Device::simt, and the passes.
-// The strategies for this device are added to the rows.
-void install_simulator(std::vector<Kernel> rows, const Passes&);
+// The strategies for this device are added to the rows, which must stay where they are. Changes
+// tuning_version().
+void install_simulator(std::span<const Kernel> rows, const Passes&);
 std::span<const Kernel> simulated_kernels();
 
 // Whether the calling thread simulates.

@@ -68,7 +68,10 @@ void begin(bool count, bool raise_problems, int multiprocessors, int64_t max_blo
   set_simulating(true);
 }
 
-void install() { install_simulator(simt::rows(), simt::passes()); }
+void install() {
+  static const std::vector<Kernel> rows = simt::rows();
+  install_simulator(rows, simt::passes());
+}
 
 nb::list end() {
   set_simulating(false);

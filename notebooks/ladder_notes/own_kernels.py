@@ -24,6 +24,7 @@ import fastgemm
 from fastgemm._explain.run import kernels_of, load_simulator
 from fastgemm.bench import Problem, check, instantiate
 from fastgemm.bench.checking import Reference
+from filelock import FileLock
 from torch import Tensor
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -177,5 +178,7 @@ def _build(target: str) -> None:
     }
     places = ("-S", str(Path(__file__).parent / "own"), "-B", str(modules), "-G", "Ninja")
     chosen = [f"-D{name}={value}" for name, value in settings.items()]
-    _run("cmake cannot set up the simulator", _tool("cmake"), *places, *chosen)
-    _run("the kernel does not compile", _tool("cmake"), "--build", str(modules), "--target", target)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with FileLock(BUILD / "lock"):  # notebooks that run side by side share the folder
+        _run("cmake cannot set up the simulator", _tool("cmake"), *places, *chosen)
+        _run("the kernel does not compile", _tool("cmake"), "--build", str(modules), "--target", target)
