@@ -158,9 +158,10 @@ BLOCKS = {
     ),
     "invariant_products": _block(
         "invariant",
-        *(TYPE, SHAPE, Column("takes", "invariant.kernel", "`{}`"), _us("us", "invariant")),
-        *(_times("times as fast as torch", "invariant"), _times("`level=None`, as torch")),
+        *(TYPE, SHAPE, _us("us", "invariant"), _times("times as fast as torch", "invariant")),
+        *(_times("`level=None`, as torch"), TAKES),
         said="The products are `x @ weight.T`. torch does not promise the same bits.",
+        words=2,
     ),
     "fused_linear": _block(
         "linear",

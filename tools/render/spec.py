@@ -155,7 +155,21 @@ def place(report: Report) -> str:
     counts = (
         f", {' and '.join(map(str, threads))} thread{'' if threads == [1] else 's'}" if threads != [0] else ""
     )
-    return f"Measured on {versions(report.environment, counts)}, by `{program(report)}`."
+    then = program(report)
+    now = f", now `python benchmarks/run.py {PRESET_OF[then]}`" if then in PRESET_OF else ""
+    return f"Measured on {versions(report.environment, counts)}, by `{then}`{now}."
+
+
+# Presets of benchmarks/run.py that replace former programs.
+PRESET_OF = {
+    "python tools/first_product.py": "first_product",
+    "python tools/complex_products.py": "complex",
+    "python tools/residue_products.py": "residues",
+    "python tools/invariant_products.py": "invariant",
+    "python tools/symmetric_products.py": "symmetric",
+    "python tools/portable_products.py": "portable",
+    "python tools/fused_linear.py": "linear",
+}
 
 
 def versions(env: dict[str, Any], threads: str = "") -> str:

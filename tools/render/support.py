@@ -83,6 +83,7 @@ SERIES = (
     Series("fp8 with scales", "e4m3, e5m2", "float8_e4m3fn"),
     Series("int16", "bytes, four products", "int16"),
     Series("int32", "bytes, ten products", "int32"),
+    Series("int64", "int8, residues", "int64"),
 )
 HOPPER = "sm_90a"
 RUNGS = [row for row in kernels("gemm", device="cuda") if row.role == "rung"]
