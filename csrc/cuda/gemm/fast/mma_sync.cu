@@ -1,11 +1,8 @@
-// Level 6 since sm_80, second step: mma.sync gives a warp control over every register that the tensor cores
-// read and write. What changes from wmma:
-//   - shared tiles are swizzled instead of padded: the line's number permutes the units of 16 bytes in its
-//     128 bytes. ldmatrix, which reads one unit of 8 lines, and cp.async, which writes the units of one line,
-//     both have no bank conflicts, and no space is lost. ldmatrix transposes an operand that runs along m or
-//     n while it loads it;
-//   - a lane computes one address for all fragments of a step, where wmma computes one for each. That saves a
+// Level 6 since sm_80, third step: the kernel that level 6 takes. What changes from mma_ldmatrix (ladder/):
+//   - copies and loads of fragments are placed between the products, as in wmma (parts/line_tile.cuh). A lane
+//     computes one address for all fragments of a step, where wmma computes one for each. That saves a
 //     quarter of the instructions of a stage;
+//   - ldmatrix transposes an operand of 16 bits that runs along m or n while it loads it;
 //   - blocks of 128 x 256 need a quarter less of the L2 cache's bandwidth;
 //   - the kernel is persistent, and stream-K shares the last tiles evenly (parts/schedules/stream_k.cuh).
 // Three stages take 144 KB. A GPU that gives a block only 99 KB (compute capability 8.6, 8.9 and 12.x) has

@@ -7,8 +7,9 @@
 // The companion naive_uncoalesced differs in one line: its warp goes down a column of C. The 32 lanes read A
 // and write C in 32 different rows: 32 sectors per request, of which 4 bytes each are used.
 //
-// What is left: each element of A is read n times, and each of B m times, which is two loads for each
-// multiply-add. Level 2 reads them less often.
+// What is left: two loads for each multiply-add. A is read n times, B m times. Level 2 reads them less often.
+//
+// G: a product, a batch or groups (parts/grouped_problem.cuh). block_work() finds a block's product and tile.
 #include "cuda/gemm/parts/grouped_problem.cuh"
 #include "cuda/gemm/parts/tile.cuh"
 

@@ -1,8 +1,8 @@
 //   make sim KERNEL=wgmma_fused ARGS='--dtype bf16'
 //
-// Level 6 on Hopper, beside wgmma_setmaxnreg: the epilogue of a layer in the kernel. For all other rungs, a
-// second kernel computes activation(x W^T + bias) (parts/epilogues/finish.cu). That pass costs a launch, and
-// more traffic:
+// Level 6 on Hopper, beside wgmma_setmaxnreg: the epilogue of a layer in the kernel. For all other rungs
+// of this folder, a second kernel computes activation(x W^T + bias) (parts/epilogues/finish.cu). That pass
+// costs a launch, and more traffic:
 //
 //   product, then a pass    sums to C in float32   C read in float32   results written in bfloat16
 //   here                                                               results written in bfloat16
@@ -14,8 +14,8 @@
 // K is short, or if C is large compared with the operands. A residual is passed as the C that beta adds. Then
 // the warps store C themselves, because a store by the TMA cannot add C.
 //
-// It applies the epilogue if the operands lie along k and C is row-major (fuses_in_fragments in rules.h). In
-// other cases it computes the plain product, and a pass follows.
+// It applies the epilogue if alpha is 1, k is above 1, the operands lie along k and C is row-major
+// (fuses_in_fragments in rules.h). In other cases it computes the plain product, and a pass follows.
 #include "cuda/gemm/parts/epilogues/epilogue.cuh"
 #include "cuda/gemm/parts/sources/wgmma_operand.cuh"
 #include "cuda/gemm/parts/wgmma_tiles.cuh"

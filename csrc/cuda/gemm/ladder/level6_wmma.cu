@@ -1,15 +1,15 @@
 //   make sim KERNEL=wmma
 //
 // Level 6 since sm_80, first step: tensor cores through CUDA's own interface. What changes from level 5: one
-// instruction of a warp multiplies 16 x 16 x 16 elements. Their layout in the fragments need not be known,
-// and operands stay as narrow as in memory.
+// instruction of a warp multiplies 16 x 16 x 16 elements (tf32: 16 x 16 x 8, float64: 8 x 8 x 4). Their
+// layout in the fragments need not be known, and operands stay as narrow as in memory.
 //
 // The block tile is 128 x 128: four warps of 64 x 64, so that a fragment from shared memory is used four
 // times. Two blocks fit on a multiprocessor, and one works while the other waits. Lines of 128 bytes are
-// padded by 16 bytes. Otherwise 8 lines of one column would be in the same banks. cp.async fills two of three
-// stages while the third is multiplied, and fragments are loaded one step of k ahead; mma_sync has the same
-// loop (parts/line_tile.cuh). If a block cannot have 108 KB, there are two stages. float64 has half tiles,
-// because its sums take twice the registers.
+// padded by 16 bytes. Otherwise 8 lines of one column would be in the same banks. (int8: LinesByUnits in
+// parts/line_tile.cuh.) cp.async fills two of three stages while the third is multiplied, and fragments are
+// loaded one step of k ahead; mma_sync has the same loop. If a block cannot have 108 KB, there are two
+// stages. float64 has half tiles, because its sums take twice the registers.
 #include "cuda/device/wmma.cuh"
 #include "cuda/gemm/parts/line_tile.cuh"
 #include "cuda/gemm/parts/schedules/tile_order.cuh"
