@@ -20,4 +20,5 @@ for problem in (Gemm(33, 17, 40), Gemm(64, 64, 64, torch.bfloat16, "TN")):
     print(f"{problem.shape} {problem.dtype}: {mine.check(problem)}")
 
 for site in mine.explain(shape=(64, 64, 64)).sites:
-    print(f"line {site.line}, {site.what}: {site.sectors_per_request:.1f} sectors a request")
+    place = f"{Path(site.file).name} line {site.line}"
+    print(f"{place}, {site.what}: {site.sectors_per_request:.1f} sectors a request")

@@ -61,20 +61,22 @@ def matmul(
         kernel: the name of one kernel of :func:`fastgemm.kernels`, instead of a level.
         precision: for float32, and the parts of complex64. ``"ieee"``: float32 arithmetic, or tensor cores where
             their error stays at or below cuBLAS SGEMM's on ordinary data (six products of bf16 planes);
-            ``"bf16x6"``: the same without torch. Less accurate, faster, and only on a GPU: ``"fp16x3"`` (22 bits,
-            range limited by row), ``"bf16x3"`` (16 bits), ``"tf32"`` (11 bits). ``None`` follows torch's flags: on
-            a CPU torch's own product is taken where ``torch.backends.mkldnn.matmul.fp32_precision`` is ``"bf16"``
-            or ``"tf32"``, and all else is ``"ieee"``. For float64, and the parts of complex128: ``"ieee"``, or
-            ``"crt14"`` to ``"crt18"``: residues of 14 to 18 moduli, each with 7.6 bits of a product, without a
-            check of the operands' range. docs/precision.md explains them.
+            ``"bf16x6"``: the same without torch. Less accurate, and faster on a GPU: ``"fp16x3"`` (22 bits, range
+            limited by row), ``"bf16x3"`` (16 bits), ``"tf32"`` (11 bits); on a CPU they are ``"ieee"``. ``None``
+            follows torch's flags: on a CPU torch's own product is taken where
+            ``torch.backends.mkldnn.matmul.fp32_precision`` is ``"bf16"`` or ``"tf32"``, and all else is
+            ``"ieee"``. For float64, and the parts of complex128: ``"ieee"``, or ``"crt14"`` to ``"crt18"``:
+            residues of 14 to 18 moduli, each with 7.6 bits of a product, without a check of the operands' range.
+            docs/precision.md explains them.
         out: tensor that receives the result; it must have its exact shape, dtype and device and share no
             memory with ``a`` or ``b``.
         out_dtype: ``torch.float32`` for float16 and bfloat16 operands, ``torch.int32`` for int16; otherwise the
             usual one.
         invariant: the bits of a row of the result depend only on that row of ``a``, on ``b``, N, K, dtypes and
             layouts: not on the other rows or their number, nor on which GPU of a type computes them. The order of
-            each sum is fixed, which takes some time (docs/invariant.md): ``kernel="invariant"``, for backward
-            products, too.
+            each sum is fixed, which takes some time (docs/invariant.md). It is the same as
+            ``kernel="invariant"`` (with ``level=1``: ``"naive"``), and also holds for products of the backward
+            pass. ``level`` may be 1, 6, 7 or ``None``.
 
     Returns:
         ``(..., M, N)``, without the dimension that a 1-D operand lacks. The dtype is that of the operands,
