@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from . import _introspect
 
@@ -166,6 +166,8 @@ _OF_THE_PACKAGE = re.compile(r"fastgemm(\.\w+)*: ")
 
 def attribute(error: Exception, function: str) -> None:
     """Puts the name of the called function at the beginning of an exception's message."""
+    if is_dynamo_compiling():  # which refuses to change an exception
+        return
     text = str(error)
     start = _OF_THE_PACKAGE.match(text)
     if start:

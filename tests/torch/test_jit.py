@@ -192,3 +192,16 @@ def test_a_traced_call_is_checked_as_any_other():
         torch.jit.trace(
             lambda x: fastgemm.matmul(x.to(torch.uint16), x.to(torch.uint16)), a, check_trace=False
         )
+
+
+def test_experts_are_saved(device):
+    gate_up, down = torch.randn(4, 12, 8, device=device), torch.randn(4, 8, 6, device=device)
+    ids, weights = torch.randint(0, 4, (5, 2), device=device), torch.rand(5, 2, device=device)
+    x = torch.randn(5, 8, device=device)
+    for given in (x, x.clone().requires_grad_()):
+        script = torch.jit.trace(lambda x: fastgemm.moe(x, gate_up, down, ids, weights), given)
+        file = io.BytesIO()
+        torch.jit.save(script, file)
+        file.seek(0)
+        own, expected = torch.jit.load(file)(given), fastgemm.moe(given, gate_up, down, ids, weights)
+        torch.testing.assert_close(own, expected)

@@ -91,11 +91,9 @@ def add_(
             b, alpha = exact_sum(b, alpha)
         options = _options(alpha, level, kernel)
         wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
-        if is_compiling() and not wants_gradient:
-            ops.add_.default(a, b, **options)
-            return a
-        if wants_gradient or tracing_state() is not None or needs_function(a, b):
-            # copy_ records the change of `a` for autograd; the op itself would change it without a record.
+        if wants_gradient or is_compiling() or tracing_state() is not None or needs_function(a, b):
+            # copy_ records the change of `a` for autograd; the op itself would change it without a record. For
+            # compiled code see written().
             total = add(a, b, **public(options))
             _errors.refuse_shape(a, total.shape)
             return a.copy_(total)

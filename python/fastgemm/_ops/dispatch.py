@@ -155,11 +155,10 @@ class Op:
     ) -> Tensor:
         """Runs the op; ``options`` holds the schema's keyword arguments that differ from their defaults."""
         if is_compiling():
-            if out is None:
-                return self.packet.default(*operands, **options)
-            _errors.refuse_gradient_into_out(*operands, out)
-            self.packet.out(*operands, **options, out=out)
-            return out
+            if out is not None:
+                _errors.refuse_gradient_into_out(*operands, out)
+            result = self.packet.default(*operands, **options)
+            return result if out is None else written(result, out)
         if out is not None:
             tensors = (*operands, out)
             _errors.refuse_gradient_into_out(*tensors)
@@ -175,6 +174,18 @@ class Op:
             run = self.packet.default if functionalizes() else self.differentiable
             return run(*operands, **options)
         return self.bare(*operands, **options) if options else self.bare(*operands)
+
+
+def written(result: Tensor, out: Tensor) -> Tensor:
+    """Copies a result into ``out``. Compiled code does so, because Inductor gives an op that writes into a view a
+    wrong one if the view's storage offset is symbolic (pytorch issue 198068)."""
+    if out.shape != result.shape:
+        raise ValueError(f"fastgemm: out has shape {tuple(out.shape)}, expected {tuple(result.shape)}")
+    if out.dtype != result.dtype:
+        raise ValueError(f"fastgemm: out has dtype {out.dtype}, expected {result.dtype}")
+    if out.device != result.device:
+        raise ValueError(f"fastgemm: out is on {out.device}, expected {result.device}")
+    return out.copy_(result)
 
 
 def needs_function(*operands: Tensor | None) -> bool:

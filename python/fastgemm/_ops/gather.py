@@ -40,7 +40,8 @@ def gathered(x: Tensor, rows: Tensor, places: Tensor | None = None) -> Tensor:
     """
     if places is None or (runs_passes(x) and not (torch.is_grad_enabled() and x.requires_grad)):
         return x.index_select(0, rows)
-    if is_compiling() or functionalizes():  # neither knows functions with a formula for forward mode
+    # Neither of the first two knows functions with a formula for forward mode. TorchScript keeps no Python code.
+    if is_compiling() or functionalizes() or tracing_state() is not None:
         return _by_pairs(x, rows, places)
     return _Gather.apply(x, rows, places)
 
