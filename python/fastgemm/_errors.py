@@ -105,6 +105,21 @@ def wants_derivative(*operands: object) -> bool:
     return wants_gradient(*operands) or (not is_compiling() and has_tangent(*operands))
 
 
+def is_sharded(*tensors: object) -> bool:
+    """Whether there are DTensors. Sharded along a sequence or in uneven parts, they cannot be reshaped to rows."""
+    return any(type(x).__name__ == "DTensor" for x in tensors)
+
+
+def refuse_sharded(function: str, **tensors: object) -> None:
+    """For a call that has failed, of a function without rules for DTensors: torch names an op inside of it."""
+    for name, t in tensors.items():
+        if is_sharded(t):
+            raise NotImplementedError(
+                f"fastgemm.{function}: {name} is a DTensor, which this product does not take; call it with plain "
+                f"tensors, such as {name}.to_local(), the part of this device (docs/scale.md)"
+            )
+
+
 def refuse_gradient_into_out(*tensors: Tensor | None) -> None:
     if not torch.is_grad_enabled():
         return

@@ -189,8 +189,16 @@ def _linear_rules(
     for dim in range(last):
         yield rule(Shard(dim), Shard(dim), Replicate(), Replicate())
     yield rule(Shard(last), Replicate(), Shard(0), Shard(0))
-    if activation is None and _may_be_partial(x):
+    if activation is not None:
+        return
+    # Each device adds its part of the bias and of the residual, as it does with c of a product.
+    if _may_be_partial(x):
         yield rule(Partial(), Shard(last), Shard(1), Partial())
+    for pending in map(Partial, _LINEAR):
+        if _may_be_partial(x):
+            yield rule(pending, pending, Replicate(), pending)
+        if _may_be_partial(weight):
+            yield rule(pending, Replicate(), pending, pending)
 
 
 def _grouped_rules(

@@ -198,15 +198,15 @@ def check_grouped(
 
 
 def check_sequences(shapes: Sequence[Sequence[int]]) -> None:
-    """x has three dimensions. The op that torch.compile sees takes it, and the function flattens it to rows."""
-    of_op = torch.ops.fastgemm.linear.default
-    for case, ops in (
-        ("S0, R, R -> S0", (of_op, fastgemm.linear)),
-        ("S1, R, R -> S1", (of_op,)),
-        ("R, S0, S0 -> S2", (of_op, fastgemm.linear)),
-    ):
-        for op in ops:
+    """x has three dimensions, which torch cannot flatten if the devices' parts of them differ in size. Checks the
+    op that torch.compile sees, the function and the layer."""
+    of_all = cases("S0, R, R -> S0; S1, R, R -> S1; R, S0, S0 -> S2")
+    for op in (torch.ops.fastgemm.linear.default, fastgemm.linear):
+        for case in (*of_all, "P, R, R => ?"):
             check_linear(case, shapes, activation="gelu", op=op)
+        check_linear("P, R, R -> P", shapes, op=op)
+    for case in (*of_all, "P, R, R -> P"):
+        check_with_gradients(case, shapes, fastgemm.nn.linear)
 
 
 def check_transpose(case: str, shape: Sequence[int], op: Callable[..., Any] = fastgemm.transpose) -> None:
@@ -332,6 +332,16 @@ def check_refusals() -> None:
     ):
         assert "sharding strategy" in raised(NotImplementedError, call)
     assert "mixed torch.Tensor and DTensor" in raised(RuntimeError, lambda: fastgemm.matmul(sharded, a))
+    quantized, whole = fastgemm.quantize_weight(a, "int8"), place(a.cpu(), on, "R")
+    experts, ids = torch.ones(2, 8, 4), torch.zeros(4, 1, dtype=torch.int64)
+    of_moe = [place(t, on, "R") for t in (experts, experts[:, :4].mT.contiguous(), ids, torch.ones(4, 1))]
+    for name, call in (
+        ("moe", lambda: fastgemm.moe(whole, *of_moe)),
+        ("linear", lambda: fastgemm.linear(sharded, quantized)),
+        ("nn.linear", lambda: fastgemm.nn.linear(sharded, quantized)),
+        ("matmul", lambda: fastgemm.matmul(sharded, quantized.mT)),
+    ):
+        assert f"fastgemm.{name}: x is a DTensor" in raised(NotImplementedError, call)
     integers = place(torch.ones(4, 4, dtype=torch.int32), on, "P")
     replicated = place(torch.ones(4, 4, dtype=torch.int32), on, "R")
     assert "in-place" in raised(RuntimeError, lambda: fastgemm.add_(integers, replicated))

@@ -96,6 +96,11 @@ def test_operands_that_fit_no_rule_are_moved(ranks):
         ("R, S0, R, R -> S1", "relu"),
         ("S1, S1, P, P -> P", None),
         ("S1, S1, R, R -> P", None),
+        ("P, R, P, P -> P", None),
+        ("P, R, R, R -> P", None),
+        ("R, P, R, R -> P", None),
+        ("avg, R, R, avg -> avg", None),
+        ("R, avg, R, R -> avg", None),
         ("S1, S1, R, R => ?", "gelu"),
         ("P, R, R, R => ?", "gelu"),
     ],
@@ -135,8 +140,9 @@ def test_groups(ranks, kind, case, activation):
     ranks.run(check_all, "check_grouped", [(case, shapes[:n], options) for n in (2, 3)])
 
 
-def test_layers_of_sequences(ranks):
-    ranks.run(sharding.check_sequences, [(2, M, K), (N, K), (N,)])
+@pytest.mark.parametrize("batch", [2, 3])
+def test_layers_of_sequences(ranks, batch):
+    ranks.run(sharding.check_sequences, [(batch, M, K), (N, K), (N,)])
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32])
@@ -214,6 +220,15 @@ def test_gradients(ranks, case):
         options = {"alpha": -0.5, **flags, **({"beta": 2.0} if operands == 3 else {})}
         calls.append((case, shapes[:operands], options))
     ranks.run(check_all, "check_gradients", calls)
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_gradients_of_a_batch(ranks, batch):
+    """torch puts the rows of a batch into one matrix, unless the devices' parts of the batch differ in size."""
+    shapes = [(batch, M, K), (K, N), (N,)]
+    found = "S0, R -> S0; S1, R -> S1; S2, S0 -> P; P, R -> P; R, S1 -> S2; S0, S1 => ?; S0, R, R -> S0"
+    calls = [(case, shapes[: case.count(",") + 1], {"call": fastgemm.gemm}) for case in cases(found)]
+    ranks.run(check_all, "check_with_gradients", calls)
 
 
 def test_gradients_of_transpose_and_add(ranks):

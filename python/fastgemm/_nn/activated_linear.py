@@ -10,6 +10,7 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
+from .. import _errors
 from .._ops.activations import ACTIVATIONS
 from .._ops.activations import activate as apply_activation
 from .._ops.dispatch import has_precision, out_of_sight, tracing_state
@@ -54,11 +55,6 @@ def activate(x: Tensor, activation: str) -> Tensor:
     return functional.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
 
 
-def _is_sharded(*tensors: Tensor) -> bool:
-    """Whether there are DTensors: if sharded along a sequence, they cannot be reshaped to rows."""
-    return any(type(x).__name__ == "DTensor" for x in tensors)
-
-
 def activated(
     input: Tensor,
     weight: Tensor,
@@ -81,7 +77,7 @@ def activated(
         or not _takes(input, weight, bias)
         or weight.dtype not in FLOATS
         or (bias is not None and bias.shape != weight.shape[:1])
-        or _is_sharded(input, weight)
+        or _errors.is_sharded(input, weight)
         or (is_compiling() and exports_to_onnx())
     )
     if by_itself:

@@ -157,8 +157,10 @@ def _layer(
         if not (has_precision(input.dtype, precision) and has_precision(weight.dtype, precision)):
             precision = None
     rank = input.dim()
-    # One matrix product: otherwise the weight's gradient would be a sum over a batch of products.
-    rows = input if rank == 2 else input.unsqueeze(0) if rank == 1 else input.flatten(0, -2)
+    # One matrix product: otherwise the weight's gradient would be a sum over a batch of products. A DTensor
+    # keeps its dimensions, which torch cannot always flatten; its gradient is one product where it can.
+    as_it_is = rank == 2 or (rank > 2 and _errors.is_sharded(input))
+    rows = input if as_it_is else input.unsqueeze(0) if rank == 1 else input.flatten(0, -2)
     try:
         out = gemm(
             rows, weight, bias, trans_b=function is linear, level=level, kernel=kernel, precision=precision
@@ -167,7 +169,7 @@ def _layer(
         raise_torchs(function, input, weight, bias)
         raise
     columns = weight.shape[0 if function is linear else 1]
-    return out if rank == 2 else in_shape(out, (*input.shape[:-1], columns))
+    return out if as_it_is else in_shape(out, (*input.shape[:-1], columns))
 
 
 def _takes(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:

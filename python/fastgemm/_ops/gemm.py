@@ -254,11 +254,16 @@ def _gemm_gradients(
     a, b = (None if x is None else x.conj() for x in (a, b))
     # If b is one matrix for a batch of products, all their rows make up one product. Each element of its gradient
     # is then one sum, rounded once, instead of a sum of rounded products.
-    as_one = grad.dim() > 2 and not trans_a and _is_one(b_shape[:-2])
-    rows = grad.flatten(0, -2) if as_one else grad
+    rows, as_one = grad, grad.dim() > 2 and not trans_a and _is_one(b_shape[:-2])
+    if as_one:
+        try:
+            rows, a = grad.flatten(0, -2), None if a is None else a.flatten(0, -2)
+        except RuntimeError:
+            # torch does not flatten a batch of which devices have parts of different sizes.
+            if not _errors.is_sharded(grad):
+                raise
+            as_one = False
     of_shape: Any = Tensor.reshape if as_one else Tensor.sum_to_size
-    if as_one and a is not None:
-        a = a.flatten(0, -2)
     if needs[0]:
         assert b is not None  # kept, as a needs it
         if trans_a:

@@ -172,9 +172,10 @@ def linear(
         options = options_of(x, level, kernel, precision, None, out_dtype)
         if activation is not None:
             options["activation"] = activation
-        if x.dim() == 2:
+        if x.dim() == 2 or (x.dim() > 2 and _errors.is_sharded(x)):
             return LAYER.call((x, weight, bias, residual), options)
-        # One matrix product: otherwise the weight's gradient would be a sum over a batch of products.
+        # One matrix product: otherwise the weight's gradient would be a sum over a batch of products. A DTensor
+        # keeps its dimensions, which torch cannot always flatten; its gradient is one product where it can.
         shape = (*x.shape[:-1], weight.shape[0] if weight.dim() > 0 else 1)
         if residual is not None and isinstance(residual, Tensor) and residual.shape != shape:
             raise ValueError(

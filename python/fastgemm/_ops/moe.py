@@ -89,7 +89,7 @@ def moe(
 
     Raises:
         TypeError: an operand is no tensor.
-        NotImplementedError: an operand is sparse or quantized, or its device has no kernels.
+        NotImplementedError: an operand is sparse, quantized or a DTensor, or its device has no kernels.
         ValueError: shapes, dtypes or devices do not fit together; unknown ``kernel``, ``level`` or ``precision``.
         RuntimeError: the requested level or kernel cannot run here.
 
@@ -111,6 +111,7 @@ def moe(
         options = options_of(x, level, kernel, precision, None, None)
         return mixture(x, gate_up, down, ids, weights, options)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.refuse_sharded("moe", x=x, gate_up=gate_up, down=down, ids=ids, weights=weights)
         _errors.diagnose(error, "moe", x=x, gate_up=gate_up, down=down, ids=ids, weights=weights)
         raise
 

@@ -123,6 +123,7 @@ def called(
             )
         return linear(x, weight, bias, activation, residual, **choice)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+        _errors.refuse_sharded(name, x=x, bias=bias, residual=residual)
         _errors.diagnose(error, name, x=x, bias=bias, residual=residual)
         raise
 
