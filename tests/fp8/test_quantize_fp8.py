@@ -1,5 +1,6 @@
 """Tests quantize_fp8: every number of 16 bits, recipes, types, layouts and special numbers."""
 
+import warnings
 from itertools import cycle
 
 import fastgemm
@@ -9,6 +10,7 @@ from fastgemm._fp8.recipes import RECIPES
 from reference import every_device, needs_simulator, simulated_launches
 from scaled import BF16, E4M3, E5M2, E8M0, F16, F32, NAMES, dequantized
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental.proxy_tensor import make_fx
 
 LARGEST = {E4M3: 448.0, E5M2: 57344.0}
 
@@ -255,6 +257,24 @@ def test_one_graph_for_all_batches(recipe, transposed):
     assert graphs[1] == graphs[3]
     for x in (torch.randn(2, 130, 256), torch.randn(2, 128, 130), torch.randn(2, 256, 130).mT):
         for got, wanted in zip(compiled(x), run(x), strict=True):
+            assert torch.equal(got.float(), wanted.float())
+
+
+@pytest.mark.parametrize("trace", ["jit", "fx"])
+@pytest.mark.parametrize(("recipe", "transposed"), [("128x128", False), *((name, True) for name in NAMES)])
+def test_one_trace_for_all_batches(recipe, transposed, trace):
+    def run(x):
+        return fastgemm.quantize_fp8(x, recipe, transposed=transposed)
+
+    example = torch.randn(2, 64, 256)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", torch.jit.TracerWarning)  # a size that became a constant
+        by_fx = make_fx(run, tracing_mode="symbolic")
+        traced = torch.jit.trace(run, example) if trace == "jit" else by_fx(example)
+    for shape in ((2, 64, 256), (3, 130, 300), (3, 128, 128), (0, 5, 7)):
+        x = torch.randn(shape)
+        for got, wanted in zip(traced(x), run(x), strict=True):
+            assert got.stride() == wanted.stride() and got.dtype == wanted.dtype
             assert torch.equal(got.float(), wanted.float())
 
 

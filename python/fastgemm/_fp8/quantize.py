@@ -7,12 +7,12 @@ from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 from torch.nn import functional
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
-from .._ops.dispatch import ops, overridden
+from .._ops.dispatch import ops, overridden, tracing_state
+from .._ops.gather import runs_passes
 from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, recipe_named
 
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
@@ -125,6 +125,8 @@ def quantize_fp8(
 
 def _is_known_to_divide(lines: int, m: int) -> bool:
     """Whether it does, and no graph has to be told apart by it."""
+    if tracing_state() is not None:  # A trace runs with other sizes, too, and cannot refuse them.
+        return False
     from torch.fx.experimental.symbolic_shapes import statically_known_true  # takes long to import
 
     return statically_known_true(m % lines == 0)
@@ -135,7 +137,7 @@ def quantized(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m0: bool) -> tupl
     lead, (m, k) = x.shape[:-2], x.shape[-2:]
     options: dict[str, Any] = {"block_rows": blocks.lines, "block_cols": blocks.along_k}
     options |= {"dtype": dtype, "e8m0": e8m0}
-    if blocks.lines > 1 and x.dim() > 2 and is_compiling() and not _is_known_to_divide(blocks.lines, m):
+    if blocks.lines > 1 and x.dim() > 2 and not runs_passes(x) and not _is_known_to_divide(blocks.lines, m):
         # A graph would unroll the loop below. Without padding pad() keeps strides, which a graph does not expect.
         padded = functional.pad(x.contiguous(), (0, 0, 0, -m % blocks.lines))
         codes, scales = ops.quantize_fp8(padded.flatten(0, -2), **options)
@@ -161,7 +163,7 @@ def quantized_with_transposed(x: Tensor, blocks: Blocks, dtype: torch.dtype, e8m
     lead, (m, k) = x.shape[:-2], x.shape[-2:]
     one_scale = blocks == RECIPES["tensor"]
     count = math.prod(lead)
-    is_batch = x.dim() > 2 if is_compiling() else count != 1 and (one_scale or not x.numel())
+    is_batch = x.dim() > 2 and (not runs_passes(x) or (count != 1 and (one_scale or not x.numel())))
     if is_batch:  # one scale of all matrices, or a loop that a graph would unroll
         codes, scales = quantized(x, blocks, dtype, e8m0)
         return codes, scales, *quantized(x.mT, blocks, dtype, e8m0)
