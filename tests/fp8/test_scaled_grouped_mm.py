@@ -232,6 +232,33 @@ def test_kernels_are_known_where_nothing_runs():
         fastgemm.scaled_mm(a, w.mT, one, one, kernel=KERNEL)
 
 
+@pytest.mark.parametrize("marks", [((0, 0),), ((1, 0), (2, 0)), ((1, 1),), ((0, 1), (1, 2))])
+def test_sizes_that_no_graph_knows(marks):
+    """Rows, groups, columns, and K."""
+
+    def run(x, w, offs):
+        (a, scale_a), (b, scale_b) = (fastgemm.quantize_fp8(each, "row") for each in (x, w))
+        return fastgemm.scaled_grouped_mm(a, b.mT, scale_a, scale_b.mT, offs)
+
+    given = torch.randn(12, 40), torch.randn(3, 8, 40), ends((5, 0, 6))
+    for i, dim in marks:
+        torch._dynamo.decorators.mark_unbacked(given[i], dim)
+    torch._dynamo.reset()
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*given), run(*given))
+
+
+@pytest.mark.parametrize("marks", [((0, 0), (2, 1)), ((1, 1), (3, 2)), ((2, 0), (3, 0), (4, 0))])
+def test_sizes_of_groups_of_k_that_no_graph_knows(marks):
+    """Rows, columns, and groups."""
+    given = random_codes(4, 9), random_codes(9, 5), torch.rand(3, 4, 1), torch.rand(3, 1, 5), ends((3, 0, 6))
+    for i, dim in marks:
+        torch._dynamo.decorators.mark_unbacked(given[i], dim)
+    torch._dynamo.reset()
+    compiled = torch.compile(fastgemm.scaled_grouped_mm, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*given), fastgemm.scaled_grouped_mm(*given))
+
+
 def test_compile_and_opcheck():
     a, scale_a = random_codes(12, 40), random_scales(12, 40, "row")
     w, scale_w = experts(3, 8, 40, "row")

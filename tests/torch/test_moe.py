@@ -106,6 +106,17 @@ def test_compiled_and_exported():
         torch.testing.assert_close(program.module()(x[:n], ids[:n], weights[:n]), wanted[:n])
 
 
+@pytest.mark.parametrize("marks", [((0, 0), (3, 0), (4, 0)), ((3, 1), (4, 1)), ((1, 0), (2, 0))])
+def test_sizes_that_no_graph_knows(marks):
+    """Tokens, experts of a token, and all experts."""
+    given = layer(12, 4, 2, 16, 8)
+    for i, dim in marks:
+        torch._dynamo.decorators.mark_unbacked(given[i], dim)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda *x: fastgemm.moe(*x), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*given), fastgemm.moe(*given))
+
+
 @pytest.mark.parametrize("tokens, k", ((0, 2), (3, 0)))
 def test_without_pairs(tokens, k):
     """No tokens, or no experts of a token."""

@@ -11,6 +11,7 @@ from torch.overrides import has_torch_function_variadic
 from .. import _errors
 from .._ops.dispatch import choice_of, ops, overridden
 from .._ops.grouped import GROUPED
+from .._ops.sizes import is_one_number, same
 from ..table import invariant_choice
 from .product import WIDE, check_codes, refuse_gradient, scaled_mm
 from .recipes import CODES, Recipe, as_arguments, recipe_named, scales_of
@@ -155,14 +156,14 @@ def _groups_of_k(
         ("a", scale_a, (offs.shape[0], a.shape[0], 1)),
         ("b", scale_b, (offs.shape[0], 1, b.shape[1])),
     ):
-        if scale.dtype != torch.float32 or (scale.numel() != 1 and tuple(scale.shape) != shape):
+        if scale.dtype != torch.float32 or not (is_one_number(scale) or same(scale.shape, shape)):
             raise ValueError(
                 f"fastgemm: scale_{name} of groups of K is float32, one number or of shape {shape}; got "
                 f"{scale.dtype} of shape {tuple(scale.shape)}"
             )
         if scale.device != a.device:
             raise ValueError(f"fastgemm: scale_{name} is on {scale.device}, but a is on {a.device}")
-    scale_a, scale_b = (x.reshape(()) if x.numel() == 1 else x for x in (scale_a, scale_b))
+    scale_a, scale_b = (x.reshape(()) if is_one_number(x) else x for x in (scale_a, scale_b))
     wide = a.to(torch.bfloat16), b.to(torch.bfloat16), offs, None
     sums = GROUPED.call(wide, {**options, "out_dtype": torch.float32})
     return sums.mul_(scale_a).mul_(scale_b)

@@ -17,6 +17,7 @@ from .._ops.activations import ACTIVATIONS
 from .._ops.codes import as_codes, check_out_scale
 from .._ops.dispatch import PLAIN, choice_of, in_shape, ops, overridden
 from .._ops.gated import SWIGLU, gated
+from .._ops.sizes import is_one_number, same
 from .._typing import GatedActivation, OutRecipe
 from ..table import invariant_choice
 from .recipes import CODES, E8M0, RECIPES, Blocks, Recipe, as_arguments, scales_of
@@ -253,7 +254,7 @@ def _check_result(out_dtype: torch.dtype, out_scale: Any, out: Tensor | None) ->
 
 
 def _written(result: Tensor, out: Tensor) -> Tensor:
-    if out.shape != result.shape or out.device != result.device:
+    if not same(out.shape, result.shape) or out.device != result.device:
         raise ValueError(
             f"fastgemm: out has shape {tuple(out.shape)} on {out.device}, expected "
             f"{tuple(result.shape)} on {result.device}"
@@ -277,14 +278,14 @@ def _multiply(
     scale_a, blocks_a = scales_of("a", a, scale_a, recipes[0])
     scale_b, blocks_b = scales_of("b", b, scale_b, recipes[1])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-    if k != b.shape[-2]:
+    if not same((k,), (b.shape[-2],)):
         raise ValueError(f"fastgemm: inner sizes differ: a has shape {tuple(a.shape)}, b {tuple(b.shape)}")
     is_matrix = a.dim() == 2 and b.dim() == 2  # the usual case; what follows would take longer than the call
     lead = () if is_matrix else _leading_shape(a, b)
     shape = (*lead, m, n)
-    if residual is not None and tuple(residual.shape) != shape:
+    if residual is not None and not same(residual.shape, shape):
         raise ValueError(f"fastgemm: residual has shape {tuple(residual.shape)}, expected {shape}")
-    one_scale = blocks_a == RECIPES["tensor"] and given.numel() == 1
+    one_scale = blocks_a == RECIPES["tensor"] and is_one_number(given)
     if is_matrix:
         pass
     elif b.dim() == 2 and (blocks_a.lines == 1 or one_scale):  # the rows of all matrices are those of one

@@ -6,12 +6,15 @@ along K. The grid of ``b`` (K, N) is the transposed grid of ``b.mT``.
 
 from __future__ import annotations
 
+import operator
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from .._ops import codes
+from .._ops.sizes import is_one_number, same, surely_same
 
 Recipe = Literal["tensor", "row", "1x128", "128x128", "1x32"]
 CODES = codes.CODES
@@ -84,13 +87,14 @@ def scales_of(name: str, x: Tensor, scale: Tensor, recipe: object) -> tuple[Tens
     lead = tuple(x.shape[:-2])
     k, lines = (x.shape[-1], x.shape[-2]) if name == "a" else (x.shape[-2], x.shape[-1])
     names = tuple(RECIPES) if recipe is None else (recipe_named(f"recipe_{name}", recipe),)
-    if "tensor" in names and scale.numel() == 1:
+    if "tensor" in names and is_one_number(scale):
         one = scale.reshape((1,) * x.dim())
         return one.expand(*lead, 1, 1) if lead else one, RECIPES["tensor"]
+    has = operator.eq if not is_compiling() else surely_same if recipe is None else same
     for each in names:
         blocks = RECIPES[each]
         grid = blocks.grid(lines, k)
-        if tuple(scale.shape) == (*lead, *(grid if name == "a" else grid[::-1])):
+        if has(scale.shape, (*lead, *(grid if name == "a" else grid[::-1]))):
             return scale, blocks
     accepted = []
     for each in names:

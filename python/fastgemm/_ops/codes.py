@@ -11,6 +11,7 @@ from torch import Tensor
 from .. import _errors
 from .dispatch import ops
 from .gated import SWIGLU, as_result
+from .sizes import same
 
 CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
 OUT_RECIPES = {"row": 0, "1x128": 128}
@@ -64,7 +65,7 @@ def as_codes(
         if not isinstance(residual, Tensor):
             raise _errors.not_a_tensor(residual=residual)
         shape = *lead, x.shape[-1] // 2 if activation == SWIGLU else x.shape[-1]
-        if residual.shape != shape:
+        if not same(residual.shape, shape):
             raise ValueError(f"fastgemm: residual has shape {tuple(residual.shape)}, expected {tuple(shape)}")
         options["residual"] = as_result(residual, x, of_product or {}).reshape(rows, shape[-1])
     one = isinstance(scale, Tensor)

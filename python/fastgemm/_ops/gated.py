@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn import functional
 
 from .. import _errors
 from . import autocast
+from .sizes import same
 
 SWIGLU = "swiglu"
 
@@ -20,9 +22,11 @@ def swiglu(x: Tensor) -> Tensor:
     """``(..., N)`` to ``(..., N / 2)``. Raises ValueError if N is odd, or x has no floating-point numbers."""
     if not x.is_floating_point():
         raise ValueError(f"fastgemm: an activation needs a floating-point product, got {x.dtype}")
-    if x.shape[-1] % 2:
-        raise ValueError(f"fastgemm: activation='swiglu' halves the result, whose size {x.shape[-1]} is odd")
-    gate, up = x.chunk(2, dim=-1)
+    n, compiling = x.shape[-1], is_compiling()
+    if not same((n % 2,), (0,)) if compiling else n % 2:
+        raise ValueError(f"fastgemm: activation='swiglu' halves the result, whose size {n} is odd")
+    # chunk takes less time, but a graph that does not know the size cannot tell how many chunks there are.
+    gate, up = x.split((n // 2, n // 2), dim=-1) if compiling else x.chunk(2, dim=-1)
     return functional.silu(gate) * up
 
 
@@ -53,7 +57,7 @@ def as_result(residual: Tensor, result: Tensor, options: dict[str, Any]) -> Tens
 
 def check_residual(residual: Tensor, result: Tensor) -> None:
     """The op's checks of the residual, for calls in which the op does not receive it."""
-    if residual.shape != result.shape or residual.dtype != result.dtype:
+    if residual.dtype != result.dtype or not same(residual.shape, result.shape):
         raise ValueError(
             f"fastgemm: residual has shape {tuple(residual.shape)} and dtype {residual.dtype}, expected those of "
             f"the result, {tuple(result.shape)} and {result.dtype}"

@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from .dispatch import PLAIN, functionalizes, ops, tracing_state
+from .sizes import surely_same
 from .tangents import tangent
 
 
@@ -49,7 +50,7 @@ def gathered(x: Tensor, rows: Tensor, places: Tensor | None = None) -> Tensor:
 def _by_pairs(x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
     """The same by torch's functions, which copy ``x`` for each place. Inductor does not make these copies. In the
     gradient, nothing is added before the sum over the copies, whose order is fixed."""
-    if places.shape[1] == 1:  # each row is there once, so the gradient adds nothing up
+    if surely_same(places.shape[1:], (1,)):  # each row is there once, so the gradient adds nothing up
         return x.index_select(0, rows)
     copies = x.unsqueeze(1).expand(-1, places.shape[1], -1).flatten(0, 1)
     pairs = torch.arange(rows.shape[0], device=rows.device)

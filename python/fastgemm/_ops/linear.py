@@ -33,6 +33,7 @@ from .dispatch import (
 )
 from .gated import SWIGLU, check_residual, gated, with_residual
 from .gemm import _gemm_gradients, gemm
+from .sizes import same
 from .tangents import tangent
 from .vmap import batch_first, rank_of, runs
 
@@ -177,7 +178,7 @@ def linear(
         # One matrix product: otherwise the weight's gradient would be a sum over a batch of products. A DTensor
         # keeps its dimensions, which torch cannot always flatten; its gradient is one product where it can.
         shape = (*x.shape[:-1], weight.shape[0] if weight.dim() > 0 else 1)
-        if residual is not None and isinstance(residual, Tensor) and residual.shape != shape:
+        if residual is not None and isinstance(residual, Tensor) and not same(residual.shape, shape):
             raise ValueError(
                 f"fastgemm: residual has shape {tuple(residual.shape)}, expected that of the result, "
                 f"{tuple(shape)}"

@@ -19,6 +19,7 @@ from .dispatch import ops, options_of, overridden
 from .gated import SWIGLU
 from .gather import combined, runs_passes
 from .grouped import activated
+from .sizes import same
 
 MOST_EXPERTS = 8191
 """What _route_tokens takes (csrc/core/experts.h)."""
@@ -165,5 +166,5 @@ def _check_shapes(**tensors: Tensor) -> None:
     }
     expected["ids"] = expected["weights"] = (x.shape[0], ids.shape[1])
     for name, shape in expected.items():
-        if tuple(tensors[name].shape) != shape:
+        if not same(tensors[name].shape, shape):
             raise ValueError(f"fastgemm: {name} has shape {tuple(tensors[name].shape)}, expected {shape}")

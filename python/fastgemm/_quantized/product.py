@@ -12,6 +12,7 @@ from .. import _errors, _introspect
 from .._ops.activations import check_activation
 from .._ops.dispatch import choice_of, in_shape
 from .._ops.linear import _as_rows
+from .._ops.sizes import same
 from .._typing import Activation
 from ..table import check_precision
 from . import activations, layout
@@ -56,7 +57,7 @@ def linear(
         x = x.index_select(-1, q._order)
     shape = (*x.shape[:-1], n)
     if len(shape) != 2:
-        if residual is not None and residual.shape != shape:
+        if residual is not None and not same(residual.shape, shape):
             raise ValueError(
                 f"fastgemm: residual has shape {tuple(residual.shape)}, expected that of the result, {shape}"
             )

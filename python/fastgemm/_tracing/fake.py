@@ -39,6 +39,14 @@ def _require(holds: Any, text: Callable[..., str]) -> None:
     torch._check_value(holds, lambda: f"fastgemm: {text()}")
 
 
+def same_sizes(shape: tuple[int, ...], expected: tuple[int, ...]) -> Any:
+    """Whether two shapes are equal, for :func:`_require`: as the last part of a condition, because ``and`` would
+    ask for sizes that torch.compile does not know yet."""
+    from torch.fx.experimental.symbolic_shapes import sym_eq  # takes long to import
+
+    return sym_eq(shape, expected)
+
+
 def _result_dtype(dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype:
     usual = result_dtype(dtype)
     accepted = (
@@ -96,7 +104,7 @@ def _check_tensors(*tensors: Tensor | None) -> None:
 
 def _check_out(out: Tensor, expected: Tensor, name: str = "out") -> None:
     _require(
-        out.dim() == expected.dim() and all(x == y for x, y in zip(out.shape, expected.shape, strict=True)),
+        same_sizes(out.shape, expected.shape),
         lambda: f"{name} has shape {tuple(out.shape)}, expected {tuple(expected.shape)}",
     )
     _require(out.dtype == expected.dtype, lambda: f"{name} has dtype {out.dtype}, expected {expected.dtype}")
@@ -228,16 +236,12 @@ def check_terms(input: Tensor, result: Tensor, bias: Tensor | None, residual: Te
     """The checks of what a layer adds to its product."""
     if bias is not None:
         _require(
-            bias.dim() == 1
-            and bias.shape[0] == result.shape[-1]
-            and bias.dtype in (input.dtype, result.dtype),
+            bias.dtype in (input.dtype, result.dtype) and same_sizes(bias.shape, result.shape[-1:]),
             lambda: f"bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit weight",
         )
     if residual is not None:
         _require(
-            residual.dim() == result.dim()
-            and all(x == y for x, y in zip(residual.shape, result.shape, strict=True))
-            and residual.dtype == result.dtype,
+            residual.dtype == result.dtype and same_sizes(residual.shape, result.shape),
             lambda: (
                 f"residual has shape {tuple(residual.shape)} and {residual.dtype}, expected "
                 f"{tuple(result.shape)} and {result.dtype}"

@@ -15,7 +15,7 @@ from .._fp8.recipes import CODES, E8M0, RECIPES, Blocks
 from .._ops.activations import ACTIVATIONS
 from .._ops.gated import SWIGLU
 from ..table import check_choice
-from .fake import _check_devices, _check_tensors, _register, _require, check_activation
+from .fake import _check_devices, _check_tensors, _register, _require, check_activation, same_sizes
 
 
 def _check_operand(name: str, x: Tensor, scale: Tensor, blocks: tuple[int, int]) -> None:
@@ -25,7 +25,7 @@ def _check_operand(name: str, x: Tensor, scale: Tensor, blocks: tuple[int, int])
     expected = (*x.shape[:-2], *Blocks(*blocks).grid(x.shape[-2], x.shape[-1]))
     _require(
         (x.dim() == 2 and blocks == (0, 0) and all(n == 1 for n in scale.shape))
-        or (scale.dim() == x.dim() and all(n == m for n, m in zip(scale.shape, expected, strict=True))),
+        or same_sizes(scale.shape, expected),
         lambda: f"scale_{name} has shape {tuple(scale.shape)}, expected {expected}",
     )
 
@@ -121,14 +121,13 @@ def _check_terms(result: Tensor, bias: Tensor | None, residual: Tensor | None) -
     _require(
         bias is None
         or (
-            bias.dim() == 1
-            and bias.shape[0] == result.shape[-1]
-            and (bias.dtype == result.dtype or (wide and bias.dtype in WIDE))
+            (bias.dtype == result.dtype or (wide and bias.dtype in WIDE))
+            and same_sizes(bias.shape, result.shape[-1:])
         ),
         lambda: f"bias of another shape or dtype than a row of the result, {result.dtype}",
     )
     _require(
-        residual is None or (residual.shape == result.shape and residual.dtype == result.dtype),
+        residual is None or (residual.dtype == result.dtype and same_sizes(residual.shape, result.shape)),
         lambda: f"residual of another shape or dtype than the result, {tuple(result.shape)} {result.dtype}",
     )
 
@@ -163,7 +162,7 @@ def quantize_fp8(
         _require(x.shape[1] % 2 == 0, lambda: f"swiglu halves the result, whose size {x.shape[1]} is odd")
         shape = torch.Size((x.shape[0], x.shape[1] // 2))
     _require(
-        residual is None or (residual.shape == shape and residual.dtype == x.dtype),
+        residual is None or (residual.dtype == x.dtype and same_sizes(residual.shape, shape)),
         lambda: f"residual of another shape or dtype than {tuple(shape)} {x.dtype}",
     )
     grid = Blocks(block_rows, block_cols).grid(*shape)

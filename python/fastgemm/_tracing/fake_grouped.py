@@ -23,6 +23,7 @@ from .fake import (
     _result_dtype,
     check_activation,
     check_invariant,
+    same_sizes,
 )
 
 
@@ -78,9 +79,9 @@ def grouped_mm(
     )
     by_columns = a.dim() == 3 and b.dim() == 2
     if bias is not None:
-        of_groups = bias.dim() == 2 and not by_columns and bias.shape[0] == groups
+        of_groups = bias.dim() == 2 and not by_columns
         _require(
-            (bias.dim() == 1 or of_groups) and bias.shape[-1] == n and bias.dtype in (a.dtype, dtype),
+            bias.dtype in (a.dtype, dtype) and same_sizes(bias.shape, (groups, n) if of_groups else (n,)),
             lambda: f"bias of shape {tuple(bias.shape)} and {bias.dtype} does not fit",
         )
     check_invariant(invariant, level, impl)
@@ -89,7 +90,7 @@ def grouped_mm(
         check_choice("gemm", a.device, multiplied_as(*types), level, impl, precision)
     if activation == SWIGLU:
         _require(
-            n % 2 == 0 and not by_columns and a.dim() == 2,
+            not by_columns and a.dim() == 2 and n % 2 == 0,
             lambda: "swiglu needs groups of rows and an even size",
         )
         n //= 2
