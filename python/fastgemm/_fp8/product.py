@@ -15,7 +15,7 @@ from torch.overrides import has_torch_function_variadic
 from .. import _errors
 from .._ops.activations import ACTIVATIONS
 from .._ops.codes import as_codes, check_out_scale
-from .._ops.dispatch import PLAIN, choice_of, in_shape, ops, overridden
+from .._ops.dispatch import PLAIN, choice_of, in_shape, ops, overridden, written
 from .._ops.gated import SWIGLU, gated
 from .._ops.sizes import is_one_number, same
 from .._typing import GatedActivation, OutRecipe
@@ -164,7 +164,11 @@ def scaled_mm(
             result = as_codes(result, out_dtype, out_scale, activation, residual, uncast)
         elif of_sums:
             result = gated("scaled_mm", result, residual, uncast)
-        return result if out is None else _written(result, out)
+        if out is None:
+            return result
+        if not is_compiling():
+            _errors.refuse_inference_tensor(out)
+        return written(result, out)
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _diagnose(error, *tensors[:6])
         raise
@@ -251,17 +255,6 @@ def _check_result(out_dtype: torch.dtype, out_scale: Any, out: Tensor | None) ->
         )
     if out.dtype != out_dtype:
         raise ValueError(f"fastgemm.scaled_mm: out has dtype {out.dtype}, expected {out_dtype}")
-
-
-def _written(result: Tensor, out: Tensor) -> Tensor:
-    if not same(out.shape, result.shape) or out.device != result.device:
-        raise ValueError(
-            f"fastgemm: out has shape {tuple(out.shape)} on {out.device}, expected "
-            f"{tuple(result.shape)} on {result.device}"
-        )
-    if not is_compiling():
-        _errors.refuse_inference_tensor(out)
-    return out.copy_(result)
 
 
 def _multiply(

@@ -33,6 +33,7 @@ from torch.utils._device import DeviceContext
 from .. import _errors, _override_library
 from ..table import FLOAT64_PRECISIONS
 from . import autocast
+from .sizes import same
 from .torch_flags import torch_fp32_precision
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Op:
 def written(result: Tensor, out: Tensor) -> Tensor:
     """Copies a result into ``out``. Compiled code does so, because Inductor gives an op that writes into a view a
     wrong one if the view's storage offset is symbolic (pytorch issue 198068)."""
-    if out.shape != result.shape:
+    if not same(out.shape, result.shape):
         raise ValueError(f"fastgemm: out has shape {tuple(out.shape)}, expected {tuple(result.shape)}")
     if out.dtype != result.dtype:
         raise ValueError(f"fastgemm: out has dtype {out.dtype}, expected {result.dtype}")
