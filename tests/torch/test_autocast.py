@@ -85,6 +85,10 @@ def test_what_autocast_leaves_alone(device, dtype):
         assert fastgemm.add_(a.clone(), b).dtype == fastgemm.transpose(a).dtype == torch.float32
         out = torch.empty(5, 5)
         assert torch.equal(fastgemm.matmul(a, b, out=out), fastgemm.gemm(a, b, precision="ieee"))
+        compiled = torch.compile(
+            lambda out: fastgemm.matmul(a, b, out=out[1]), backend="eager", fullgraph=True
+        )
+        assert torch.equal(compiled(torch.empty(2, 5, 5)), out)
         assert torch.matmul(a, b, out=torch.empty(5, 5)).dtype == out.dtype == torch.float32
         assert fastgemm.matmul(a, b, precision="ieee").dtype == torch.float32  # float32 was requested
         with torch.autocast(device, enabled=False):

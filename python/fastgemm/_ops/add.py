@@ -10,7 +10,17 @@ from torch.compiler import is_compiling
 from torch.overrides import has_torch_function_variadic
 
 from .. import _errors
-from .dispatch import Op, choice_of, increment_version, needs_function, ops, overridden, public, tracing_state
+from .dispatch import (
+    Op,
+    choice_of,
+    graph_writes,
+    increment_version,
+    needs_function,
+    ops,
+    overridden,
+    public,
+    tracing_state,
+)
 from .integer_scales import exact_sum
 from .tangents import tangent
 from .vmap import batch_first, rank_of, runs
@@ -91,9 +101,11 @@ def add_(
             b, alpha = exact_sum(b, alpha)
         options = _options(alpha, level, kernel)
         wants_gradient = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+        if is_compiling() and not wants_gradient and graph_writes(a):
+            ops.add_.default(a, b, **options)
+            return a
         if wants_gradient or is_compiling() or tracing_state() is not None or needs_function(a, b):
-            # copy_ records the change of `a` for autograd; the op itself would change it without a record. For
-            # compiled code see written().
+            # copy_ records the change of `a` for autograd; the op itself would change it without a record.
             total = add(a, b, **public(options))
             _errors.refuse_shape(a, total.shape)
             return a.copy_(total)

@@ -4,7 +4,7 @@ A call takes one of these paths, because each feature of torch costs time in eve
 
 - ``torch.compile``, ``torch.export`` and ``torch.jit.trace`` see ``torch.ops.fastgemm.gemm``, which has an
   autograd formula and what ``torch.func`` transforms need (_tracing/functorch.py);
-- ``out=`` uses the out overload;
+- ``out=`` uses the out overload (in a graph only if :func:`graph_writes`);
 - a product or layer of plain tensors is one function of the library of csrc/torch/override
   (``matmul_at_once``, ``gemm_at_once`` also with ``out=``, ``fused_linear_at_once``; ``linear_at_once`` for layers
   of fastgemm.nn without a level or kernel);
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
-from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling, is_exporting
 from torch.overrides import BaseTorchFunctionMode, handle_torch_function
 from torch.utils._device import DeviceContext
 
@@ -156,10 +156,14 @@ class Op:
     ) -> Tensor:
         """Runs the op; ``options`` holds the schema's keyword arguments that differ from their defaults."""
         if is_compiling():
-            if out is not None:
-                _errors.refuse_gradient_into_out(*operands, out)
-            result = self.packet.default(*operands, **options)
-            return result if out is None else written(result, out)
+            if out is None:
+                return self.packet.default(*operands, **options)
+            _errors.refuse_gradient_into_out(*operands, out)
+            if graph_writes(out):
+                self.packet.out(*operands, **options, out=out)
+                return out
+            with torch.autocast(out.device.type, enabled=False):  # which does not change calls with out=
+                return written(self.packet.default(*operands, **options), out)
         if out is not None:
             tensors = (*operands, out)
             _errors.refuse_gradient_into_out(*tensors)
@@ -177,9 +181,18 @@ class Op:
         return self.bare(*operands, **options) if options else self.bare(*operands)
 
 
+def graph_writes(out: Tensor) -> bool:
+    """Whether an op of a graph may write into a tensor. Inductor gives the op another place if this is a view
+    whose storage offset is symbolic (pytorch issue 198068). It does not know such ops of complex numbers, and
+    torch.export refuses them.
+    """
+    if not is_dynamo_compiling() or is_exporting():
+        return False
+    return out._base is None and not out.is_complex()
+
+
 def written(result: Tensor, out: Tensor) -> Tensor:
-    """Copies a result into ``out``. Compiled code does so, because Inductor gives an op that writes into a view a
-    wrong one if the view's storage offset is symbolic (pytorch issue 198068)."""
+    """Copies a result into ``out``."""
     if not same(out.shape, result.shape):
         raise ValueError(f"fastgemm: out has shape {tuple(out.shape)}, expected {tuple(result.shape)}")
     if out.dtype != result.dtype:

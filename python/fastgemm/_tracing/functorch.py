@@ -17,9 +17,10 @@ from typing import Any
 from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch._ops import OpOverload
+from torch.compiler import is_compiling
 
 from .. import _errors
-from .._ops.dispatch import ops
+from .._ops.dispatch import Op, ops, written
 from .._ops.registration import library
 from .autograd import OPS
 
@@ -33,8 +34,13 @@ def _add_in_place(a: Tensor, b: Tensor, **options: Any) -> None:
     a.copy_(total)
 
 
-def _into(*operands: Tensor | None, out: Tensor, **options: Any) -> None:
-    _errors.refuse_transform_into_out(*operands, out)
+def _into(op: Op) -> Callable[..., None]:
+    def run(*operands: Tensor | None, out: Tensor, **options: Any) -> None:
+        if not is_compiling():
+            _errors.refuse_transform_into_out(*operands, out)
+        written(op.packet.default(*operands, **options), out)
+
+    return run
 
 
 def _kernel(op: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,5 +75,5 @@ def register() -> None:
         for name in op.names:
             library.impl(name, _kernel(getattr(ops, name).default, op.differentiable), _KEY)
         if op.into is not None:
-            library.impl(f"{op.names[0]}.out", _into, _KEY)
+            library.impl(f"{op.names[0]}.out", _into(op), _KEY)
     library.impl("add_", _add_in_place, _KEY)
