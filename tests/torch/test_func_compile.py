@@ -183,6 +183,7 @@ def test_a_backward_pass_through_what_was_transformed(transform):
     assert TORCH_PRODUCTS.isdisjoint(ops(calls))
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.11."), reason="torch 2.11 does not say that it compiles")
 @pytest.mark.parametrize(
     ("op", "plain", "transform"),
     [

@@ -68,6 +68,10 @@ FINDS_GRADIENTS = _override_library.use_in_eager_mode()
 """Whether the bare ops of products are differentiable, on a CPU and a GPU."""
 
 
+KNOWS_EXPORT = _override_library.TORCH != "2.11"
+"""Whether torch.compile tells itself from torch.export. In torch 2.11 it takes is_exporting() for true."""
+
+
 def _not_here(*_: Any) -> Any:
     return NotImplemented
 
@@ -162,7 +166,8 @@ class Op:
             if graph_writes(out):
                 self.packet.out(*operands, **options, out=out)
                 return out
-            with torch.autocast(out.device.type, enabled=False):  # which does not change calls with out=
+            # Autocast does not change calls with out=.
+            with torch.autocast(operands[0].device.type, enabled=False):
                 return written(self.packet.default(*operands, **options), out)
         if out is not None:
             tensors = (*operands, out)
@@ -186,7 +191,7 @@ def graph_writes(out: Tensor) -> bool:
     whose storage offset is symbolic (pytorch issue 198068). It does not know such ops of complex numbers, and
     torch.export refuses them.
     """
-    if not is_dynamo_compiling() or is_exporting():
+    if not is_dynamo_compiling() or (KNOWS_EXPORT and is_exporting()):
         return False
     return out._base is None and not out.is_complex()
 
