@@ -337,47 +337,6 @@ def test_compile_and_export():
     assert meta.shape == expected.shape and meta.dtype == expected.dtype
 
 
-@pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize(
-    "recipes", [("row", "row"), ("1x128", "128x128"), ("1x32", "1x32"), ("tensor", "row")]
-)
-@pytest.mark.parametrize("marks", [((0, 0), (2, 0)), ((1, 0),), ((0, 1), (1, 1))])
-def test_sizes_that_no_graph_knows(marks, recipes, named):
-    """Rows, columns, and K."""
-    names = {"recipe_a": recipes[0], "recipe_b": recipes[1]} if named else {}
-
-    def run(x, w, residual):
-        (a, scale_a), (b, scale_b) = map(fastgemm.quantize_fp8, (x, w), recipes)
-        scale_b = scale_b.mT if scale_b.dim() else scale_b
-        return fastgemm.scaled_mm(a, b.mT, scale_a, scale_b, residual=residual, out_dtype=F32, **names)
-
-    given = torch.randn(6, 256), torch.randn(140, 256), torch.randn(6, 140)
-    for i, dim in marks:
-        torch._dynamo.decorators.mark_unbacked(given[i], dim)
-    torch._dynamo.reset()
-    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(*given), run(*given))
-    rows, columns, k = ((1, 140, 256), (6, 1, 256), (6, 140, 100))[[(0, 0), (1, 0), (0, 1)].index(marks[0])]
-    others = torch.randn(rows, k), torch.randn(columns, k), torch.randn(rows, columns)
-    if marks != ((1, 0),):  # whose residual has a size that the graph knows
-        assert torch.equal(compiled(*others), run(*others))
-
-
-def test_rows_by_index():
-    def run(x, mask, w):
-        a, scale_a = fastgemm.quantize_fp8(x[mask.nonzero().squeeze(-1)], "row")
-        b, scale_b = fastgemm.quantize_fp8(w, "row")
-        return fastgemm.scaled_mm(a, b.mT, scale_a, scale_b.mT)
-
-    torch._dynamo.reset()
-    x, w = torch.randn(9, 128), torch.randn(64, 128)
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        compiled = torch.compile(run, fullgraph=True)
-        for rows in (3, 1, 0, 9):
-            mask = torch.arange(9) < rows
-            assert torch.equal(compiled(x, mask, w), run(x, mask, w))
-
-
 @every_device
 def test_no_precision_changes_bits(device):
     """No kernel uses the sums that "fast" allows."""
