@@ -1,6 +1,7 @@
 #include "simt/async.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -172,6 +173,29 @@ void load_box(void* to_shared, const TensorMap* map, Barrier* barrier, int colum
   const Box box(*map, column, row, plane);
   box.note(Kind::bulk_load, to_shared, site);
   begin_load(box, to_shared, barrier, site);
+}
+
+void store_remote(void* to_shared, const void* from, Barrier* own, int rank) {
+  constexpr int kBytes = 16;
+  const void* site = __builtin_return_address(0);
+  auto* const to = static_cast<std::byte*>(runtime::in_shared_of(to_shared, rank));
+  auto* const barrier = static_cast<Barrier*>(runtime::in_shared_of(own, rank));
+  checked(barrier, site);
+  if (!aligned(to, kBytes))
+    report_and_stop("misaligned", "a store to another block is not aligned to 16 bytes",
+                    {trace::pc_of(site)});
+  note(Kind::store, to, kBytes, site);
+  order::write(to, kBytes, site);  // an ordinary one; the barrier publishes it
+  order::arrive(barrier);
+  std::array<std::byte, kBytes> data;
+  std::memcpy(data.data(), from, kBytes);
+  std::memset(to, 0xff, kBytes);
+  const auto land = [=] {
+    std::memcpy(to, data.data(), kBytes);
+    barrier->bytes -= kBytes;
+    end_phase_if_complete(*barrier);
+  };
+  runtime::land_later(to, land, site);
 }
 
 void load_box_multicast(void* to_shared, const TensorMap* map, Barrier* barrier, int column, int row,

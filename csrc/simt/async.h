@@ -37,6 +37,8 @@ void arrive(Barrier*);
 void arrive_after_copies(Barrier*);          // the thread's copies land at once
 void arrive_remote(Barrier* own, int rank);  // at the same barrier of another block of the cluster
 void arrive_expecting(Barrier*, int bytes);
+// Stores 16 bytes to the same place in another block of the cluster. They count on its barrier.
+void store_remote(void* to_shared, const void* from, Barrier* own, int rank);
 void wait_phase(Barrier*, uint32_t parity);
 
 // The part of the shape that make_tensor_map(const TensorShape&) keeps (cuda/device/tma.cuh).

@@ -1,5 +1,6 @@
 // Blocks of a cluster that access each other's shared memory without synchronization.
 #include "cuda/device/cluster.cuh"
+#include "cuda/device/vector.cuh"
 #include "faulty_kernels.h"
 
 namespace fastgemm::simt::faults {
@@ -160,6 +161,32 @@ void multicast_to_ended(Arguments x) {
   x.out[place()] = x.in[place()];
 }
 
+struct Sent {
+  Barrier here;
+  alignas(16) int values[kThreads];
+};
+
+// Each block sends its values to the other one, which reads them before they have arrived.
+template <bool faulty>
+void send_without_wait(Arguments x) {
+  FASTGEMM_DYNAMIC_SHARED(Sent, sent);
+  const int i = int(threadIdx.x);
+  if (i == 0) {
+    init_barrier(&sent->here, 1);
+    fence_barrier_init();
+    arrive_expecting(&sent->here, int(sizeof(sent->values)));
+  }
+  cluster_sync();
+  if (i % 4 == 0) {
+    const int* const from = x.in + place();
+    const Vector<int, 4> four{{from[0], from[1], from[2], from[3]}};
+    store_async_remote(sent->values + i, four, &sent->here, cluster_rank() ^ 1);  // fault: send_without_wait
+  }
+  if (!faulty) wait_phase(&sent->here, 0);
+  x.out[place()] = sent->values[i];  // fault: send_without_wait
+  cluster_sync();
+}
+
 // All blocks of a simulated cluster share one copy of static shared memory.
 template <bool faulty>
 void static_memory(Arguments x) {
@@ -188,6 +215,7 @@ const Case kCases[] = {
     {FASTGEMM_CASE(some_arrive), "deadlock", of_other, kTwoBlocks},
     {FASTGEMM_CASE(read_after_end), "ended block", of_other, kTwoBlocks},
     {FASTGEMM_CASE(multicast_to_ended), "in flight", input, kTwoBlocks},
+    {FASTGEMM_CASE(send_without_wait), "race", of_other, kTwoBlocks},
     {FASTGEMM_CASE(static_memory), "static in a cluster", of_other, kTwoBlocks},
 };
 

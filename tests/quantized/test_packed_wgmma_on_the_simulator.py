@@ -143,6 +143,9 @@ def test_every_kind(kind, dtype):
 # than multiprocessors, which then share them; fewer stages than multiprocessors; a k smaller than a unit.
 SHAPES = [(1, 70, 520, 1), (16, 200, 1100, 3), (17, 330, 528, 4), (40, 270, 390, 3), (64, 65, 390, 7)]
 SHAPES += [(70, 300, 260, 4), (256, 64, 128, 2), (3, 1, 1, 3), (9, 577, 17, 2)]
+# Clusters of two and of four blocks: one tile, several for each cluster, and a tile whose stages do not divide.
+CLUSTERS = {(7, 64, 2048, 8): 4, (3, 190, 3600, 14): 4, (16, 300, 1608, 4): 2, (20, 300, 1600, 4): 2}
+SHAPES += CLUSTERS
 SHAPES += [(5, 70, 1216, 1), (16, 130, 1152, 3), (9, 200, 1088, 5)]  # one box of x for a stage of 512 columns
 
 
@@ -157,6 +160,18 @@ def test_shapes_and_strides(shape):
             *(everywhere[1:, 3 : k + 3], everywhere[:1, :k].expand(m, k)),
         ):
             assert_near(multiply(x, w), x, w, of_weights=True)
+
+
+@pytest.mark.parametrize("shape", CLUSTERS, ids=lambda shape: "x".join(map(str, shape)))
+def test_clusters(shape):
+    m, n, k, multiprocessors = shape
+    w = weight(n, k, "int4", "bf16", (1, 128))
+    x, bias = torch.randn(m, k).to(BF16), torch.randn(n).to(BF16)
+    with simulated_launches(multiprocessors=multiprocessors, count=True) as launches:
+        assert_near(multiply(x, w), x, w)
+        assert_near(multiply(x, w, bias), x, w, reference=expected(x, w) + bias.double())
+    clusters = [launch["cluster"] for launch in launches if launch["kernel"] == "packed_wgmma"]
+    assert clusters == [CLUSTERS[shape]] * 2
 
 
 @pytest.mark.parametrize("multiprocessors", [2, 5])

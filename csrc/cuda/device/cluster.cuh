@@ -53,6 +53,21 @@ __device__ __forceinline__ void wait_cluster_phase(Barrier* b, uint32_t parity) 
       : "memory");
 }
 
+// Stores 16 bytes to the same place in another block's shared memory. They count on that block's barrier, at
+// the same address as `own` in this block, which expects them. Threads that wait for it see them without a
+// fence.
+template <class V>
+__device__ __forceinline__ void store_async_remote(void* to, const V& v, Barrier* own, int rank) {
+  static_assert(sizeof(V) == 16);
+  const auto bits = __builtin_bit_cast(uint4, v);
+  asm volatile(
+      "{\n.reg .b32 to, on;\nmapa.shared::cluster.u32 to, %0, %2;\nmapa.shared::cluster.u32 on, %1, %2;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [to], {%3, %4, %5, %6}, [on];\n}" ::
+          "r"(shared_address(to)),
+      "r"(shared_address(own)), "r"(rank), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
+      : "memory");
+}
+
 // Loads a box to the same place in every block of the cluster whose bit is set. Each of these blocks counts
 // the bytes of its copy on its own barrier, at the same address as `b` in this block.
 __device__ __forceinline__ void load_box_multicast(void* to_shared, const TensorMap* map, Barrier* b,
@@ -73,6 +88,11 @@ using simt::runtime::cluster_arrive;
 using simt::runtime::cluster_rank;
 using simt::runtime::cluster_wait;
 
+template <class V>
+void store_async_remote(void* to, const V& v, Barrier* own, int rank) {
+  static_assert(sizeof(V) == 16);
+  simt::store_remote(to, &v, own, rank);
+}
 template <class T>
 T* map_shared_rank(T* own, int rank) {
   return static_cast<T*>(simt::runtime::in_shared_of(own, rank));

@@ -80,6 +80,11 @@ __device__ __forceinline__ void grid_dependency_wait() {
 #endif
 }
 
+// Asks L2 for the line at this address. Nothing is read: what the line holds may still change.
+__device__ __forceinline__ void prefetch_line(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
+}
+
 #else
 
 using simt::claim_registers;
@@ -93,6 +98,7 @@ using simt::spin_wait;
 using simt::store_release;
 inline void launch_dependents() {}  // launches run one after the other
 inline void grid_dependency_wait() {}
+inline void prefetch_line(const void*) {}
 
 __forceinline__ int fresh_lane() { return int(threadIdx.x) % 32; }
 __forceinline__ int fresh(int x) { return x; }

@@ -58,7 +58,7 @@ struct Tile {
 template <class T, class S, bool splits = (S::kSplits > 1)>
 struct Shared : S::Ring {
   using Sums = ClusterSums<Accumulator<T>, S::kSplits, S::kBlocks, S::kColumns>;
-  typename Sums::Shared partial;
+  typename Sums::Shared partial[1];
 };
 template <class T, class S>
 struct Shared<T, S, false> : S::Ring {};
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident)
   const int x = int(blockIdx.x) / S::kSplits * S::kRows, y = int(blockIdx.y) * S::kColumns;
   const int begin = g.stages.begin(split), end = g.stages.begin(split + 1);
   launch_dependents();
-  if constexpr (S::kSplits > 1) Block::Sums::begin();
+  if constexpr (S::kSplits > 1) Block::Sums::begin(shared->partial);
   StageProducer<S::kStages, S::kStageBytes, X, Y> producer(shared->stage[0], shared->barriers, maps.x,
                                                            maps.y);
   const StageOrigin from{x, y, batch * g.batch_x, batch * g.batch_y};
@@ -132,8 +132,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident)
   __syncthreads();
   if (warp >= kConsumerWarps) {
     if (produces) producer.fill(from, first_end, end, true);
-    __syncwarp();
-    if constexpr (S::kSplits > 1) Block::Sums::join();
     return;
   }
   using Products = RowBlocks<E, X, Y, x_major, y_major>;
@@ -149,7 +147,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident)
   };
   if constexpr (S::kSplits > 1) {
     Accumulator<T> mine[S::kBlocks][S::kStored / 2];
-    Block::Sums::add(shared->partial, sum, mine);
+    Block::Sums::add(shared->partial[0], sum, mine);
     store(mine, y + split * S::kStored);
   } else {
     store(sum, y);

@@ -35,7 +35,8 @@ struct Schedule {
 
   template <class Body>
   __device__ __forceinline__ void each_part(Body&& body) const {
-    g.shares.each_part(int(blockIdx.x), [&](const Part& part) { body(part, part.first, part.end); });
+    g.shares.each_part(int(blockIdx.x), int(gridDim.x),
+                       [&](const Part& part) { body(part, part.first, part.end); });
   }
   __device__ __forceinline__ SkinnyPlace<S> place(const Part& part) const { return {part.tile, g}; }
 };

@@ -52,7 +52,7 @@ class SkinnyWalk {
     body();
     --left_, ++step_;
     begins_ = step_ == g_.shares.steps;
-    if (begins_) step_ = 0, tile_ += g_.shares.apart();
+    if (begins_) step_ = 0, tile_ += g_.shares.apart(int(gridDim.x));
   }
 
  private:
@@ -267,7 +267,7 @@ __device__ __forceinline__ void multiply_share(const SkinnyArguments<T>& g, unsi
   const int warp = warp_index();
   Stages stages(g, ring);
   const Products products(ring, warp);
-  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
+  g.shares.each_part(int(blockIdx.x), int(gridDim.x), [&](const Part& part) {
     Accumulator<T> sum[COLUMNS / 2] = {};
     int at = 0;
     FASTGEMM_NO_UNROLL

@@ -117,6 +117,7 @@ __global__ void __launch_bounds__(128) gemm_skinny_add_kernel(const __grid_const
   FASTGEMM_SHARED Slab<8> slab[4];
   const int tile = int(blockIdx.x) / S::kConsumers, warpgroup = int(blockIdx.x) % S::kConsumers;
   const int group = int(blockIdx.y), warp = int(threadIdx.x) / 32, begin = tile * g.shares.steps;
+  launch_dependents();
   const int first = g.shares.block_of(begin), last = g.shares.block_of(begin + g.shares.steps - 1);
   const SkinnyPlace<S> place(tile, g);
   const int row = place.row + 64 * warpgroup + kSlabRows * warp, column = place.column + 8 * group;

@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int x = int(blockIdx.x) / S::kSplits * S::kM, y = int(blockIdx.y) * S::kN;
   const int begin = g.stages.begin(split), end = g.stages.begin(split + 1);
   launch_dependents();
-  if constexpr (S::kSplits > 1) S::Sums::begin();
+  if constexpr (S::kSplits > 1) S::Sums::begin(shared->partial.sums);
   typename Source::template Producer<S> producer(*shared, maps, scales);
   const StageOrigin from{x, y, 0, 0};
   const int first_end = min(begin + S::kStages, end);
@@ -139,8 +139,6 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (warp >= S::kConsumerWarps) {
     if constexpr (S::kBig) release_registers<40>();
     if (produces) producer.fill(from, first_end, end, true);
-    __syncwarp();
-    if constexpr (S::kSplits > 1) S::Sums::join();
     return;
   }
   if constexpr (S::kBig) claim_registers<216>();

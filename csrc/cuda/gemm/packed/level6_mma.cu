@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   for (int i = 0; i < S::kStages - 1; ++i) copies.request(shared->ring[i]);
   MmaProducts<S, T> products(g);
   int at = 0;
-  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
+  g.shares.each_part(int(blockIdx.x), int(gridDim.x), [&](const Part& part) {
     products.clear(MmaPlace<S>(part.tile, g).column);
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {

@@ -30,7 +30,7 @@ class MmaCopies {
       copy(stage);
       --left_;
       if (++step_ == g_.shares.steps) {
-        step_ = 0, tile_ += g_.shares.apart();
+        step_ = 0, tile_ += g_.shares.apart(int(gridDim.x));
         place();
       }
     }

@@ -10,12 +10,20 @@
 //   - up to 32 rows of x (8-bit codes: 16), the four warpgroups of a block share k, and add their sums in
 //     shared memory. So tiles have 64 rows of the weight, and their partial sums are small. With more rows x
 //     is large, and a tile has 256 rows of the weight, which all read the same x;
-//   - the conversion bounds 4-bit codes: without it the stages would arrive in three quarters of the time.
-//     Six warpgroups, deeper rings, and mma.sync with two chains of sums in place of wgmma were no faster;
-//   - blocks compute whole tiles if that keeps enough multiprocessors reading, else equal shares of k. A
-//     second kernel adds partial sums in the order of k. Epilogues are applied in it, too.
+//   - the conversion bounds 4-bit codes: without it the stages would arrive in three quarters of the time. So
+//     the usual formats have kernels that decide nothing at run time. Six warpgroups, deeper rings, and
+//     mma.sync with two chains of sums in place of wgmma were no faster;
+//   - small weights are read in 2 us, but a product took 8 us: it waited. So a block computes where it
+//   begins,
+//     and asks L2 for its first units, before it waits for the kernel before;
+//   - if there are fewer tiles than multiprocessors, clusters of two or four blocks share the k of a tile and
+//     send their sums to one of them. Else blocks compute whole tiles, or equal shares of k, if that reads
+//     more evenly: then a second kernel adds partial sums in the order of k. Epilogues are applied in it,
+//     too.
 //
 // docs/quantized.md shows its times.
+#include <bit>
+
 #include "cuda/available.h"
 #include "cuda/gemm/packed/packed_wgmma.cuh"
 #include "cuda/gemm/parts/schedules/split_k.cuh"
@@ -42,6 +50,7 @@ __global__ void __launch_bounds__(kAddThreads)
   const int tile = int(blockIdx.x) / blocks, i = int(blockIdx.x) % blocks * kAddThreads + int(threadIdx.x);
   const int row = i % kVectors * 4, column = i / kVectors, begin = tile * g.shares.steps;
   const bool shared = g.partials != nullptr;
+  launch_dependents();
   const int first = shared ? g.shares.block_of(begin) : 0;
   const int last = shared ? g.shares.block_of(begin + g.shares.steps - 1) : 0;
   const PackedPlace<S> place(tile, g);
@@ -63,14 +72,29 @@ __global__ void __launch_bounds__(kAddThreads)
 #endif
 }
 
-// Whether blocks should compute whole tiles, by the stages that the busiest one reads. A block that reads
-// while the others are idle gets at most twice its share of the bandwidth of memory. Partial sums and a
-// second kernel take as long as 56 KB of units.
-bool keeps_tiles_whole(int64_t tiles, int64_t steps, int64_t step_bytes, int blocks) {
-  constexpr double kMostOfShare = 2, kOfSecondKernel = 56e3;
-  const double share = std::max(double(std::min<int64_t>(tiles, blocks)) / blocks, 1 / kMostOfShare);
-  const double whole = double(ceil_div(tiles, blocks) * steps) * (tiles <= blocks ? share : 1.0);
-  return whole <= double(tiles * steps) / blocks + kOfSecondKernel / double(step_bytes);
+// How many clusters run at once. Those of four blocks do not fill the groups of multiprocessors.
+int64_t clusters_at_once(int64_t blocks, int cluster) {
+  return (cluster > 2 ? blocks * 7 / 8 : blocks) / cluster;
+}
+
+// The size of the clusters that compute tiles, or 0 if all blocks share all tiles, by the stages that the
+// busiest block reads. Memory has no more for all blocks than 4-bit codes can be converted; with 8-bit codes
+// a block that reads while others are idle gets 1.7 times its share. A second kernel for the sums takes as
+// long as 28 KB of units, sums in a cluster as 8 KB.
+int cluster_of_tiles(int64_t tiles, int64_t steps, int64_t step_bytes, int64_t blocks, int code_bits,
+                     int most) {
+  const double of_share = code_bits == 4 ? 1.0 : 1.7, kilobyte = 1e3 / double(step_bytes);
+  const double share = double(tiles * steps) / double(blocks);
+  int best = 0;
+  double least = share + 28 * kilobyte;
+  for (int cluster = 1; cluster <= std::min<int64_t>(most, steps); cluster *= 2) {
+    const int64_t clusters = clusters_at_once(blocks, cluster);
+    if (clusters == 0 || (cluster > 2 && tiles > clusters)) break;
+    const double busiest = double(ceil_div(tiles, clusters) * ceil_div(steps, int64_t(cluster)));
+    const double time = std::max(share, busiest / of_share) + (cluster > 1 ? 8 * kilobyte : 0.0);
+    if (time <= least) best = cluster, least = time;
+  }
+  return best;
 }
 
 Scaled scaled_of(const PackedWeight& w, int64_t k, int columns) {
@@ -106,10 +130,14 @@ struct UnitPlan {
     UnitGemm<T>& g = arguments;
     const int64_t steps = ceil_div(g.column_units, S::kAlongK);
     const int64_t tiles = int64_t{g.tiles_down} * g.tiles_across;
-    const bool whole = keeps_tiles_whole(tiles, steps, S::kWarpgroups * g.unit_bytes, multiprocessors());
+    const int of_tile = cluster_of_tiles(tiles, steps, S::kWarpgroups * g.unit_bytes, multiprocessors(),
+                                         bits_of(g.weight.code), S::kMostOfCluster);
+    const bool whole = of_tile > 0;
+    g.cluster = std::max(of_tile, 1), g.log_cluster = std::bit_width(unsigned(g.cluster)) - 1;
     const int64_t unit = whole ? steps : 1, units = tiles * steps / unit;
-    blocks = int(std::min<int64_t>(multiprocessors(), units));
-    g.shares = {int(steps), int(units / blocks * unit), int(units % blocks), int(unit)};
+    const int64_t clusters = std::min(clusters_at_once(multiprocessors(), g.cluster), units);
+    blocks = int(clusters) * g.cluster;
+    g.shares = {int(steps), int(units / clusters * unit), int(units % clusters), int(unit)};
     g.partials = g.wholes = nullptr;
     constexpr size_t kTileBytes = S::kRows * S::kN * sizeof(float);
     if (!whole) g.partials = static_cast<float*>(context.allocate(size_t(blocks) * 2 * kTileBytes));
@@ -142,9 +170,7 @@ template <class S, class T>
 void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>& x, Context& context) {
   const UnitPlan<S, T> plan(gemm, p, context);
   const UnitGemm<T>& g = plan.arguments;
-  // Blocks that begin early slow down a long read (parts/overlaps.cuh).
-  const bool overlaps = int64_t{g.row_units} * g.column_units * g.unit_bytes < 32'000'000;
-  const LaunchShape shape{dim3(unsigned(plan.blocks)), dim3(S::kThreads), S::kSharedBytes, overlaps};
+  const LaunchShape shape{dim3(unsigned(plan.blocks)), dim3(S::kThreads), S::kSharedBytes, true, g.cluster};
   const TensorMap map = S::kFew && g.whole_pieces ? map_of_stages<S>(x, gemm, g.x_rows) : x.map(g.x_rows);
   switch (p.packed.code) {
     case Code::int4:

@@ -23,9 +23,9 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
   int stage = 0, requested = 0;
   uint32_t phase = 1;
   const auto meet = [] { named_barrier(1, S::kConsumerThreads + 32); };
-  grid_dependency_wait();
-  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
+  g.template each_part<S>([&](const Part& part) {
     const PackedPlace<S> place(part.tile, g);
+    grid_dependency_wait();  // returns at once for all parts but the first
     FASTGEMM_NO_UNROLL
     for (int step = part.first; step < part.end; ++step) {
       if (requested++ == g.stages) meet();
@@ -57,6 +57,35 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
   if (requested <= g.stages) meet();
 }
 
+// Asks L2 for the first units of this block, and for the scales of its rows, while the kernel before still
+// runs: all that the products with few rows wait for. L2 is where blocks agree on memory. So nothing is read
+// too early, even if that kernel writes the weight.
+template <class S>
+__device__ __forceinline__ void prefetch_units(const UnitArguments& g, int thread, int threads) {
+  constexpr int kLine = 128, kMostBytes = 64 << 10;
+  const auto prefetch = [&](const void* from, int bytes) {
+    FASTGEMM_NO_UNROLL
+    for (int at = thread * kLine; at < bytes; at += threads * kLine)
+      prefetch_line(static_cast<const unsigned char*>(from) + at);
+  };
+  int left = kMostBytes / S::kRowUnits;
+  g.template each_part<S>([&](const Part& part) {
+    const PackedPlace<S> place(part.tile, g);
+    const int first = part.first * S::kAlongK, end = min(part.end * S::kAlongK, g.column_units);
+    const int bytes = min((end - first) * g.unit_bytes, left);
+    if (bytes <= 0) return;
+    FASTGEMM_UNROLL
+    for (int i = 0; i < S::kRowUnits; ++i) {
+      const int row = min(place.row_unit + i, g.row_units - 1);
+      prefetch(g.units + (int64_t(row) * g.column_units + first) * g.unit_bytes, bytes);
+      if (g.scaled == Scaled::rows)
+        prefetch(static_cast<const float*>(g.weight.scales) + row * packed::kRows,
+                 inside(g.n, row * packed::kRows, packed::kRows) * int(sizeof(float)));
+    }
+    left -= bytes;
+  });
+}
+
 // Clears the rows of x that the boxes do not fill. These rows are multiplied, but their sums are never
 // stored. With S::kFew they are what lies behind a piece: the next one, or the first unit, which has at least
 // 4 KB.
@@ -71,7 +100,7 @@ __device__ __forceinline__ void clear_rows(unsigned char* stages, const UnitArgu
   fence_async_shared();
 }
 
-template <class S, class T, Code code, Scaled scaled>
+template <class S, class T, Code code, Scaled scaled, bool PLAIN>
 __global__ void __launch_bounds__(S::kThreads, 1)
     packed_wgmma_kernel(const __grid_constant__ TensorMap x, const __grid_constant__ UnitGemm<T> g) {
 #if FASTGEMM_SM90A
@@ -83,27 +112,36 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   launch_dependents();
   if (warp >= S::kConsumerThreads / 32) {
     release_registers<24>();
-    if (warp > S::kConsumerThreads / 32) return;
+    if (warp > S::kConsumerThreads / 32) {
+      if (S::kMostOfCluster > 1 && g.cluster > 1) cluster_arrive();
+      prefetch_units<S>(g, int(threadIdx.x) - S::kConsumerThreads - 32, 96);
+      return;
+    }
     if (elect_one()) {
       shared.ring.init(1, S::kConsumerThreads / 32);
+      if (S::kMostOfCluster > 1 && g.cluster > 1) init_barrier(&shared.sent, 1);
       fence_barrier_init();
       prefetch_map(&x);
     }
     __syncwarp();
+    if (S::kMostOfCluster > 1 && g.cluster > 1) cluster_arrive();
     return produce_units<S>(shared, stages, x, g);
   }
+  if (S::kMostOfCluster > 1 && g.cluster > 1) cluster_arrive();
   claim_registers<112>();
   if constexpr (code == Code::nf4) NormalFloatTable::fill<T>(table);
   clear_rows<S>(stages, g);
   named_barrier(1, S::kConsumerThreads + 32);
+  if (S::kMostOfCluster > 1 && g.cluster > 1) cluster_wait();  // the other blocks have begun
   const int warpgroup = warp / 4;
-  UnitConsumer<S, T, code, scaled> consumer(shared, table, stages, g, warpgroup);
-  g.shares.each_part(int(blockIdx.x), [&](const Part& part) {
+  int turn = 0;
+  UnitConsumer<S, T, code, scaled, PLAIN> consumer(shared, table, stages, g, warpgroup);
+  g.template each_part<S>([&](const Part& part) {
     const PackedPlace<S> place(part.tile, g);
     float sum[S::kN / 2];
     const int row = (place.row_unit + warpgroup / S::kAlongK) * packed::kRows;
     consumer.multiply(sum, row, part.first, part.end);
-    store_sums<S>(shared, g, sum, part, warpgroup);
+    store_sums<S>(shared, g, sum, part, warpgroup, turn++);
   });
 #endif
 }
@@ -115,12 +153,17 @@ inline constexpr bool kNarrowFloats = code == Code::e2m1 || code == Code::int8;
 // Launches the kernel. packed_wgmma_<code>.cu has the instances of a code.
 template <Code code, class S, class T>
 void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& shape, Context& context) {
-  const auto run = [&]<Scaled scaled>() {
+  const auto run = [&]<Scaled scaled, bool PLAIN = false>() {
     if constexpr (kIsBuilt<T>)
-      launch<packed_wgmma_kernel<S, T, code, scaled>>("packed_wgmma", shape, context)(x, g);
+      launch<packed_wgmma_kernel<S, T, code, scaled, PLAIN>>("packed_wgmma", shape, context)(x, g);
     else
       not_built();
   };
+  if constexpr (S::kAlongK > 1 && (code == Code::int4 || bits_of(code) == 8)) {
+    constexpr Scaled kUsual = code == Code::int4 ? Scaled::units : Scaled::rows;
+    const bool plain = g.weight.zero == Zero::none && (kUsual == Scaled::rows || g.in_pairs);
+    if (g.scaled == kUsual && plain) return run.template operator()<kUsual, true>();
+  }
   if (g.scaled == Scaled::rows) return run.template operator()<Scaled::rows>();
   if constexpr (S::kN <= 64) {
     if (g.scaled == Scaled::units) return run.template operator()<Scaled::units>();

@@ -4,6 +4,7 @@
 //   stage    2 S::kAlongK pieces of x, (kN, 64) each, with S::kFew (8, 64) if that is enough | four units
 #pragma once
 
+#include "cuda/device/cluster.cuh"
 #include "cuda/gemm/packed/unit_fragments.cuh"
 #include "cuda/gemm/parts/ring.cuh"
 #include "cuda/gemm/parts/schedules/shares.cuh"
@@ -26,9 +27,15 @@ struct PackedTile {
   // rows of fragments in different banks.
   static constexpr int kPass = kN <= 64 ? kN / (kAlongK == 1 ? 2 : 1) : 16, kPitch = packed::kRows + 4;
 
+  // Blocks of a cluster may share the k of a tile, if a tile is one pass.
+  static constexpr int kMostOfCluster = kAlongK == 1 ? 1 : kFew ? 4 : 2;
+  static_assert(kMostOfCluster == 1 || kPass == kN);
+
   struct Shared {
     RingBarriers<kMostStages> ring;
+    Barrier sent;  // the sums of the other blocks of the cluster are here
     alignas(16) float sums[kWarpgroups][kPass * kPitch];
+    alignas(16) float of_others[std::max(kMostOfCluster - 1, 1)][kMostOfCluster > 1 ? kN* kRows : 4];
   };
   static constexpr int kSharedBytes = 220 << 10, kStagesAt = int(sizeof(Shared) + 1023) / 1024 * 1024;
   FASTGEMM_ANYWHERE static constexpr int table_bytes(Code code) {
@@ -45,11 +52,29 @@ struct UnitArguments : WeightUnits {
   bool whole_pieces;             // k is a multiple of 64
   int tiles_down, tiles_across;  // along the rows of the weight and of x
   int unit_pitch, stage_bytes, stages;
-  Shares shares;
-  float* partials;  // of shared tiles; null: no tile is shared
-  float* wholes;    // of the other tiles, if the second kernel applies an epilogue to them; else null
+  int cluster, log_cluster;  // blocks that share the k of each of their tiles
+  Shares shares;             // of a cluster
+  float* partials;           // of shared tiles; null: no tile is shared
+  float* wholes;  // of the other tiles, if the second kernel applies an epilogue to them; else null
   ResultVectors vectors;
   Epilogue epilogue;
+
+  // Calls body(part) for the parts of this block, in the order of all blocks of its cluster.
+  template <class S, class Body>
+  __device__ __forceinline__ void each_part(Body&& body) const {
+    if constexpr (S::kMostOfCluster == 1) {
+      shares.each_part(int(blockIdx.x), int(gridDim.x), body);
+    } else {
+      const int rank = cluster > 1 ? cluster_rank() : 0;
+      shares.each_part(int(blockIdx.x) >> log_cluster, int(gridDim.x) >> log_cluster, [&](Part part) {
+        if (cluster > 1) {
+          part.first = shares.steps * rank >> log_cluster;
+          part.end = shares.steps * (rank + 1) >> log_cluster;
+        }
+        body(part);
+      });
+    }
+  }
 };
 template <class T>
 struct UnitGemm : UnitArguments {
@@ -63,7 +88,7 @@ template <class S>
 struct PackedPlace {
   int row_unit, column;
   __device__ __forceinline__ PackedPlace(int tile, const UnitArguments& g) {
-    const int across = tile / g.tiles_down;
+    const int across = g.tiles_across == 1 ? 0 : tile / g.tiles_down;
     row_unit = (tile - across * g.tiles_down) * S::kRowUnits, column = across * S::kN;
   }
 };

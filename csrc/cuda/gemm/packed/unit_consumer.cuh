@@ -11,7 +11,7 @@
 
 namespace fastgemm::FASTGEMM_TARGET {
 
-template <class S, class T, Code code, Scaled scaled>
+template <class S, class T, Code code, Scaled scaled, bool PLAIN>
 class UnitConsumer {
  public:
   static constexpr int kSums = S::kN / 2;
@@ -90,7 +90,7 @@ class UnitConsumer {
   static constexpr int kSummed = scaled == Scaled::halves ? 4 : 8;
   // With wide tiles there are no registers for all codes of a unit.
   static constexpr bool kReadsAhead = S::kN < 64;
-  using Source = UnitFragments<T, code, scaled, kBatch>;
+  using Source = UnitFragments<T, code, scaled, kBatch, PLAIN>;
   using Fragments = typename Source::Fragments;
 
   // A thread's codes of kUnrolled steps.

@@ -64,8 +64,9 @@ struct WeightUnits {
   }
 };
 
-// STEPS k16 steps are converted at a time.
-template <class T, Code code, Scaled scaled, int STEPS>
+// STEPS k16 steps are converted at a time. PLAIN: there are no zeros, and scales of units come in pairs;
+// nothing is decided at run time then.
+template <class T, Code code, Scaled scaled, int STEPS, bool PLAIN = false>
 class UnitFragments {
   static constexpr bool kIntegers = code == Code::int4 || code == Code::int8;
   static constexpr bool kWeights =
@@ -87,7 +88,7 @@ class UnitFragments {
   // Called before the batches of a unit. Reads the zeros, if the same zeros are subtracted from the whole
   // unit.
   __device__ __forceinline__ void begin(const unsigned char* unit) {
-    if (!kWeights || kDecides) {
+    if (!PLAIN && (!kWeights || kDecides)) {
       if (w_.weight.zero == Zero::subtracted) zeros_ = zeros_of(unit, 0);
     }
   }
@@ -107,7 +108,7 @@ class UnitFragments {
     }
     if (!kWeights || (kDecides && w_.at_end)) {
       if constexpr (kPlaces) multiply(a, kE2m1Factor<T>);
-      if (w_.weight.zero == Zero::subtracted) subtract(a, 0, STEPS, zeros_);
+      if (!PLAIN && w_.weight.zero == Zero::subtracted) subtract(a, 0, STEPS, zeros_);
     } else if (scaled != Scaled::pairs && !w_.in_pairs) {
       if constexpr (kPlaces) multiply(a, kE2m1Factor<T>);
       scale_by_floats(a, unit, step);
@@ -123,8 +124,10 @@ class UnitFragments {
   // The scales by which the sums of this step's group are multiplied.
   __device__ __forceinline__ RowPair scales_of_sums(const unsigned char* unit, int step) const {
     const UnitScales& s = w_.scales;
-    if (code != Code::e2m1 && w_.in_pairs) {
-      const uint32_t pair = UnitScales::pair<2>(unit + s.at, rows_, step >> s.log_steps);
+    if (PLAIN || (code != Code::e2m1 && w_.in_pairs)) {
+      constexpr int kCodeBytes = packed::kRows * packed::kColumns * bits_of(code) / 8;
+      const uint32_t pair = PLAIN ? UnitScales::pair<2>(unit + kCodeBytes, rows_, 0)
+                                  : UnitScales::pair<2>(unit + s.at, rows_, step >> s.log_steps);
       return {low_of<T>(pair), high_of<T>(pair)};
     }
     if (s.type == ScaleType::f32 && !s.shared) {

@@ -45,15 +45,54 @@ __device__ __forceinline__ float* whole_of(const UnitArguments& g, int tile) {
   return g.wholes + int64_t{tile} * (S::kN * S::kRows);
 }
 
+// How the blocks of a cluster add their sums of a tile. They finish tiles by turns: the others send their
+// sums, and the finisher waits for them, and adds all in the order of k.
+//
+// The memory of the others' sums is free in time without a signal: before a block sends again to the same
+// block, it finished a tile of its own, and waited for the sums that this block sent after it had read them.
+template <class S>
+struct ClusterTile {
+  typename S::Shared& shared;
+  int cluster, rank, finisher;
+
+  __device__ __forceinline__ ClusterTile(typename S::Shared& shared, const UnitArguments& g, int turn)
+      : shared(shared), cluster(g.cluster), rank(cluster_rank()), finisher(turn & (g.cluster - 1)) {}
+
+  __device__ __forceinline__ bool sends() const { return rank != finisher; }
+  __device__ __forceinline__ void send(int at, const Vector16<float>& v) const {
+    store_async_remote(shared.of_others[rank - (rank > finisher)] + at, v, &shared.sent, finisher);
+  }
+  // All threads of the finisher call it.
+  __device__ __forceinline__ void wait(int columns, uint32_t parity) const {
+    const int bytes = (cluster - 1) * columns * S::kRows * int(sizeof(float));
+    if (threadIdx.x == 0) arrive_expecting(&shared.sent, bytes);
+    wait_phase(&shared.sent, parity);
+  }
+  __device__ __forceinline__ Vector16<float> add(int at, const Vector16<float>& own) const {
+    Vector16<float> sum{};
+    FASTGEMM_NO_UNROLL
+    for (int from = 0; from < cluster; ++from) {
+      const float* const other = shared.of_others[from - (from > rank)] + at;
+      const auto v = from == rank ? own : load_vector<Vector16<float>>(other);
+      FASTGEMM_UNROLL
+      for (int e = 0; e < 4; ++e) sum[e] = from == 0 ? v[e] : sum[e] + v[e];
+    }
+    return sum;
+  }
+};
+
 // Adds the sums of warpgroups that share rows, in the order of k, and stores them as results or partial sums.
 template <class S, class T>
 __device__ __forceinline__ void store_sums(typename S::Shared& shared, const UnitGemm<T>& g,
-                                           float (&sum)[S::kN / 2], const Part& part, int warpgroup) {
+                                           float (&sum)[S::kN / 2], const Part& part, int warpgroup,
+                                           int turn) {
   constexpr int kThreads = 128 * S::kAlongK;  // share 64 rows
   constexpr int kSums = S::kPass / 2;         // of a thread in a pass
   const PackedPlace<S> place(part.tile, g);
   const int row_unit = warpgroup / S::kAlongK, thread = int(threadIdx.x) % kThreads;
-  const bool whole = part.first == 0 && part.end == g.shares.steps, stores = whole && !g.wholes;
+  const bool clustered = S::kMostOfCluster > 1 && g.cluster > 1;
+  const bool whole = clustered || (part.first == 0 && part.end == g.shares.steps),
+             stores = whole && !g.wholes;
   float* const to = stores  ? nullptr
                     : whole ? whole_of<S>(g, part.tile)
                             : share_of<S>(g, int(blockIdx.x), part.first == 0);
@@ -68,6 +107,9 @@ __device__ __forceinline__ void store_sums(typename S::Shared& shared, const Uni
     FASTGEMM_UNROLL
     for (int i = 0; i + kSums < S::kN / 2; ++i) sum[i] = sum[i + kSums];  // so all passes run the same code
     meet();
+    const ClusterTile<S> tile(shared, g, turn);
+    if (clustered && !tile.sends())
+      tile.wait(inside(g.gemm.m, place.column, S::kN), turn >> g.log_cluster & 1);
     constexpr int kVectors = packed::kRows / 4;
     FASTGEMM_NO_UNROLL
     for (int i = thread; i < kVectors * S::kPass; i += kThreads) {
@@ -81,6 +123,13 @@ __device__ __forceinline__ void store_sums(typename S::Shared& shared, const Uni
         for (int e = 0; e < 4; ++e) v[e] += next[e];
       }
       if (place.column + pass + column >= g.gemm.m) break;
+      if (clustered) {
+        if (tile.sends()) {
+          tile.send(column * S::kRows + row, v);
+          continue;
+        }
+        v = tile.add(column * S::kRows + row, v);
+      }
       if (stores)
         store_results<false>(g, (place.row_unit + row_unit) * packed::kRows + row,
                              place.column + pass + column, v);

@@ -95,9 +95,10 @@ __device__ __forceinline__ void produce_parts(Shared& shared, const Source& sour
   typename Source::template Producer<Shared> producer(shared.stage[0], shared.ring, source.maps.x,
                                                       source.maps.y, source.bytes);
   int requested = 0;
-  grid_dependency_wait();
   schedule.each_part([&](const Part& part, int begin, int end) {
-    producer.fill(source.maps.origin(schedule.place(part)), begin, end, elected, [&] {
+    const StageOrigin origin = source.maps.origin(schedule.place(part));
+    grid_dependency_wait();  // after the divisions; for later parts it returns at once
+    producer.fill(origin, begin, end, elected, [&] {
       if (requested++ == Shared::kStages) meet<Shared>();
     });
   });

@@ -1,7 +1,7 @@
 // Split-K inside a cluster: the blocks of a cluster multiply parts of the k of one tile, and each of them
 // sums and stores a part of the tile. Contract: all threads of all blocks call begin() before the main loop.
-// After it, warpgroups with sums call add(), each with memory of its own, and all other threads join(). add()
-// returns the sums of the block's columns, added in the order of the splits, which is the same in every run.
+// After it, warpgroups with sums call add(), each with memory of its own. add() returns the sums of the
+// block's columns, added in the order of the splits, which is the same in every run.
 //
 //   block 0     block 1                each block writes the columns of the others to their shared memory,
 //   +----+----+ +----+----+            then adds what it got
@@ -9,6 +9,9 @@
 //   |    |    | |    |    |            No sums go through global memory, and no second kernel is launched.
 //   +----+----+ +-|--+----+
 //     ^-----------+
+//
+// The sums count on a barrier of the block that gets them. A barrier of the cluster, which orders all memory
+// of its blocks, takes 1 us longer.
 #pragma once
 
 #include "cuda/device/cluster.cuh"
@@ -24,13 +27,20 @@ class ClusterSums {
   static_assert(kColumns % 8 == 0, "whole groups of columns of wgmma");
   struct Shared {
     Vector<Acc, 4> from[SPLITS - 1][kVectors][128];  // from the other blocks in order, for each thread
+    Barrier here;                                    // they are
   };
 
-  __device__ __forceinline__ static void begin() { cluster_arrive(); }
-  // Warps that have no sums call this instead of add().
-  __device__ __forceinline__ static void join() {
-    cluster_wait();
-    cluster_sync();
+  template <int N>
+  __device__ __forceinline__ static void begin(Shared (&all)[N]) {
+    if (threadIdx.x == 0) {
+      FASTGEMM_UNROLL
+      for (Shared& shared : all) init_barrier(&shared.here, 1);
+      fence_barrier_init();
+      FASTGEMM_UNROLL
+      for (Shared& shared : all) arrive_expecting(&shared.here, int(sizeof(shared.from)));
+    }
+    __syncwarp();
+    cluster_arrive();
   }
 
   __device__ __forceinline__ static void add(Shared& shared, const Acc (&sum)[BLOCKS][COLUMNS / 2],
@@ -40,14 +50,14 @@ class ClusterSums {
     FASTGEMM_UNROLL
     for (int to = 0; to < SPLITS; ++to) {
       if (to == rank) continue;
-      Shared* const other = map_shared_rank(&shared, to);
       FASTGEMM_UNROLL
       for (int i = 0; i < kVectors; ++i) {
         const Acc* const x = &sum[i / (kSums / 4)][to * kSums + i % (kSums / 4) * 4];
-        store_vector(&other->from[rank - (rank > to)][i][thread], Vector<Acc, 4>{{x[0], x[1], x[2], x[3]}});
+        store_async_remote(&shared.from[rank - (rank > to)][i][thread],
+                           Vector<Acc, 4>{{x[0], x[1], x[2], x[3]}}, &shared.here, to);
       }
     }
-    cluster_sync();
+    wait_phase(&shared.here, 0);
     FASTGEMM_UNROLL
     for (int split = 0; split < SPLITS; ++split) {
       FASTGEMM_UNROLL

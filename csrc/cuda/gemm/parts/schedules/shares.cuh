@@ -23,21 +23,21 @@ struct Shares {
   }
   __device__ __forceinline__ int count(int block) const { return share + (block < longer ? unit : 0); }
   // The distance from a tile of a block to its next one.
-  __device__ __forceinline__ int apart() const { return unit > 1 ? int(gridDim.x) : 1; }
+  __device__ __forceinline__ int apart(int blocks) const { return unit > 1 ? blocks : 1; }
   // The block that computes this stage, where unit is 1.
   __device__ __forceinline__ int block_of(int stage) const {
     const int in_longer = longer * (share + 1);
     return stage < in_longer ? stage / (share + 1) : longer + (stage - in_longer) / share;
   }
-  // Calls body(part) for the parts of a block.
+  // Calls body(part) for the parts of one of `blocks` blocks.
   template <class Body>
-  __device__ __forceinline__ void each_part(int block, Body&& body) const {
-    const int begins = begin(block);
-    int left = count(block), first = begins % steps, tile = begins / steps;
+  __device__ __forceinline__ void each_part(int block, int blocks, Body&& body) const {
+    int left = count(block), tile = block, first = 0;
+    if (unit == 1) tile = begin(block) / steps, first = begin(block) - tile * steps;
     while (left > 0) {
       const int end = min(steps, first + left);
       body(Part{tile, first, end});
-      left -= end - first, first = 0, tile += apart();
+      left -= end - first, first = 0, tile += apart(blocks);
     }
   }
 };
