@@ -170,7 +170,10 @@ template <class S, class T>
 void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>& x, Context& context) {
   const UnitPlan<S, T> plan(gemm, p, context);
   const UnitGemm<T>& g = plan.arguments;
-  const LaunchShape shape{dim3(unsigned(plan.blocks)), dim3(S::kThreads), S::kSharedBytes, true, g.cluster};
+  // With many rows of x, blocks that begin early slow down a long read (parts/overlaps.cuh).
+  const bool overlaps = S::kAlongK > 1 || int64_t{g.row_units} * g.column_units * g.unit_bytes < 32'000'000;
+  const LaunchShape shape{dim3(unsigned(plan.blocks)), dim3(S::kThreads), S::kSharedBytes, overlaps,
+                          g.cluster};
   const TensorMap map = S::kFew && g.whole_pieces ? map_of_stages<S>(x, gemm, g.x_rows) : x.map(g.x_rows);
   switch (p.packed.code) {
     case Code::int4:

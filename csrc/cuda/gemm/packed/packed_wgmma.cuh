@@ -58,31 +58,27 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
 }
 
 // Asks L2 for the first units of this block, and for the scales of its rows, while the kernel before still
-// runs: all that the products with few rows wait for. L2 is where blocks agree on memory. So nothing is read
-// too early, even if that kernel writes the weight.
+// runs. L2 is where blocks agree on memory. So nothing is read too early, even if that kernel writes the
+// weight.
 template <class S>
 __device__ __forceinline__ void prefetch_units(const UnitArguments& g, int thread, int threads) {
-  constexpr int kLine = 128, kMostBytes = 64 << 10;
+  static_assert(S::kRowUnits == 1);
+  constexpr int kLine = 128;
   const auto prefetch = [&](const void* from, int bytes) {
     FASTGEMM_NO_UNROLL
     for (int at = thread * kLine; at < bytes; at += threads * kLine)
       prefetch_line(static_cast<const unsigned char*>(from) + at);
   };
-  int left = kMostBytes / S::kRowUnits;
+  int left = 64 << 10;
   g.template each_part<S>([&](const Part& part) {
-    const PackedPlace<S> place(part.tile, g);
-    const int first = part.first * S::kAlongK, end = min(part.end * S::kAlongK, g.column_units);
-    const int bytes = min((end - first) * g.unit_bytes, left);
+    const int row = PackedPlace<S>(part.tile, g).row_unit, first = part.first * S::kAlongK;
+    const int bytes = min((min(part.end * S::kAlongK, g.column_units) - first) * g.unit_bytes, left);
     if (bytes <= 0) return;
-    FASTGEMM_UNROLL
-    for (int i = 0; i < S::kRowUnits; ++i) {
-      const int row = min(place.row_unit + i, g.row_units - 1);
-      prefetch(g.units + (int64_t(row) * g.column_units + first) * g.unit_bytes, bytes);
-      if (g.scaled == Scaled::rows)
-        prefetch(static_cast<const float*>(g.weight.scales) + row * packed::kRows,
-                 inside(g.n, row * packed::kRows, packed::kRows) * int(sizeof(float)));
-    }
     left -= bytes;
+    prefetch(g.units + (int64_t(row) * g.column_units + first) * g.unit_bytes, bytes);
+    if (g.scaled == Scaled::rows)
+      prefetch(static_cast<const float*>(g.weight.scales) + row * packed::kRows,
+               inside(g.n, row * packed::kRows, packed::kRows) * int(sizeof(float)));
   });
 }
 
@@ -114,7 +110,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     release_registers<24>();
     if (warp > S::kConsumerThreads / 32) {
       if (S::kMostOfCluster > 1 && g.cluster > 1) cluster_arrive();
-      prefetch_units<S>(g, int(threadIdx.x) - S::kConsumerThreads - 32, 96);
+      if constexpr (S::kAlongK > 1) prefetch_units<S>(g, int(threadIdx.x) - S::kConsumerThreads - 32, 96);
       return;
     }
     if (elect_one()) {
