@@ -77,21 +77,25 @@ int64_t clusters_at_once(int64_t blocks, int cluster) {
   return (cluster > 2 ? blocks * 7 / 8 : blocks) / cluster;
 }
 
-// The size of the clusters that compute tiles, or 0 if all blocks share all tiles, by the stages that the
-// busiest block reads. Memory has no more for all blocks than 4-bit codes can be converted; with 8-bit codes
-// a block that reads while others are idle gets 1.7 times its share. A second kernel for the sums takes as
-// long as 28 KB of units, sums in a cluster as 8 KB.
+// The size of the clusters that compute tiles, or 0 if all blocks share all tiles, by the stages that blocks
+// read one after another. A block that reads while others are idle gets at most twice its share of the
+// bandwidth of memory; with few rows of x 1.7 times, and with 4-bit codes no more, because it converts them.
+// A second kernel for the sums takes as long as 56 KB of units, with few rows 30 KB, and sums in a cluster 8
+// KB.
 int cluster_of_tiles(int64_t tiles, int64_t steps, int64_t step_bytes, int64_t blocks, int code_bits,
                      int most) {
-  const double of_share = code_bits == 4 ? 1.0 : 1.7, kilobyte = 1e3 / double(step_bytes);
-  const double share = double(tiles * steps) / double(blocks);
+  const bool few_rows = most > 1;
+  const double kilobyte = 1e3 / double(step_bytes), share = double(tiles * steps) / double(blocks);
+  const double of_share = !few_rows ? (tiles < blocks ? 2.0 : 1.0) : code_bits == 4 ? 1.0 : 1.7;
   int best = 0;
-  double least = share + 28 * kilobyte;
+  double least = share + (few_rows ? 30 : 56) * kilobyte;
   for (int cluster = 1; cluster <= std::min<int64_t>(most, steps); cluster *= 2) {
     const int64_t clusters = clusters_at_once(blocks, cluster);
     if (clusters == 0 || (cluster > 2 && tiles > clusters)) break;
-    const double busiest = double(ceil_div(tiles, clusters) * ceil_div(steps, int64_t(cluster)));
-    const double time = std::max(share, busiest / of_share) + (cluster > 1 ? 8 * kilobyte : 0.0);
+    const double part = double(ceil_div(steps, int64_t(cluster)));
+    const int64_t waves = tiles / clusters, last = tiles % clusters;
+    const double of_last = std::max(double(last) / double(clusters), last > 0 ? 1 / of_share : 0.0);
+    const double time = part * (double(waves) + of_last) + (cluster > 1 ? 8 * kilobyte : 0.0);
     if (time <= least) best = cluster, least = time;
   }
   return best;

@@ -105,30 +105,35 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   unsigned char* const table = memory + S::kStagesAt;
   unsigned char* const stages = table + S::table_bytes(code);
   const int warp = warp_index();
+  const bool clustered = S::kMostOfCluster > 1 && g.cluster > 1;
   launch_dependents();
+  if (clustered) {
+    if (threadIdx.x == 0) {
+      init_barrier(&shared.sent, 1);
+      fence_barrier_init();
+    }
+    __syncwarp();
+    cluster_arrive();
+  }
   if (warp >= S::kConsumerThreads / 32) {
     release_registers<24>();
     if (warp > S::kConsumerThreads / 32) {
-      if (S::kMostOfCluster > 1 && g.cluster > 1) cluster_arrive();
       if constexpr (S::kAlongK > 1) prefetch_units<S>(g, int(threadIdx.x) - S::kConsumerThreads - 32, 96);
       return;
     }
     if (elect_one()) {
       shared.ring.init(1, S::kConsumerThreads / 32);
-      if (S::kMostOfCluster > 1 && g.cluster > 1) init_barrier(&shared.sent, 1);
       fence_barrier_init();
       prefetch_map(&x);
     }
     __syncwarp();
-    if (S::kMostOfCluster > 1 && g.cluster > 1) cluster_arrive();
     return produce_units<S>(shared, stages, x, g);
   }
-  if (S::kMostOfCluster > 1 && g.cluster > 1) cluster_arrive();
   claim_registers<112>();
   if constexpr (code == Code::nf4) NormalFloatTable::fill<T>(table);
   clear_rows<S>(stages, g);
   named_barrier(1, S::kConsumerThreads + 32);
-  if (S::kMostOfCluster > 1 && g.cluster > 1) cluster_wait();  // the other blocks have begun
+  if (clustered) cluster_wait();  // the other blocks have begun
   const int warpgroup = warp / 4;
   int turn = 0;
   UnitConsumer<S, T, code, scaled, PLAIN> consumer(shared, table, stages, g, warpgroup);

@@ -62,18 +62,16 @@ struct UnitArguments : WeightUnits {
   // Calls body(part) for the parts of this block, in the order of all blocks of its cluster.
   template <class S, class Body>
   __device__ __forceinline__ void each_part(Body&& body) const {
-    if constexpr (S::kMostOfCluster == 1) {
-      shares.each_part(int(blockIdx.x), int(gridDim.x), body);
-    } else {
+    const auto of_rank = [&](Part part) {
       const int rank = cluster > 1 ? cluster_rank() : 0;
-      shares.each_part(int(blockIdx.x) >> log_cluster, int(gridDim.x) >> log_cluster, [&](Part part) {
-        if (cluster > 1) {
-          part.first = shares.steps * rank >> log_cluster;
-          part.end = shares.steps * (rank + 1) >> log_cluster;
-        }
-        body(part);
-      });
-    }
+      if (cluster > 1)
+        part.first = shares.steps * rank >> log_cluster, part.end = shares.steps * (rank + 1) >> log_cluster;
+      body(part);
+    };
+    if constexpr (S::kMostOfCluster == 1)
+      shares.each_part(int(blockIdx.x), int(gridDim.x), body);
+    else
+      shares.template each_part<true>(int(blockIdx.x) >> log_cluster, int(gridDim.x) >> log_cluster, of_rank);
   }
 };
 template <class T>
@@ -88,7 +86,7 @@ template <class S>
 struct PackedPlace {
   int row_unit, column;
   __device__ __forceinline__ PackedPlace(int tile, const UnitArguments& g) {
-    const int across = g.tiles_across == 1 ? 0 : tile / g.tiles_down;
+    const int across = S::kAlongK > 1 && g.tiles_across == 1 ? 0 : tile / g.tiles_down;
     row_unit = (tile - across * g.tiles_down) * S::kRowUnits, column = across * S::kN;
   }
 };

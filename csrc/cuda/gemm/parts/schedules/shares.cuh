@@ -29,11 +29,13 @@ struct Shares {
     const int in_longer = longer * (share + 1);
     return stage < in_longer ? stage / (share + 1) : longer + (stage - in_longer) / share;
   }
-  // Calls body(part) for the parts of one of `blocks` blocks.
-  template <class Body>
+  // Calls body(part) for the parts of one of `blocks` blocks. at_once: whole tiles begin without a division,
+  // which takes registers and saves 0.1 us.
+  template <bool at_once = false, class Body>
   __device__ __forceinline__ void each_part(int block, int blocks, Body&& body) const {
-    int left = count(block), tile = block, first = 0;
-    if (unit == 1) tile = begin(block) / steps, first = begin(block) - tile * steps;
+    const int begins = begin(block);
+    int left = count(block), first = 0, tile = block;
+    if (!at_once || unit == 1) first = begins % steps, tile = begins / steps;
     while (left > 0) {
       const int end = min(steps, first + left);
       body(Part{tile, first, end});
