@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       fence_barrier_init();
     }
     __syncwarp();
-    cluster_arrive();
+    cluster_arrive_relaxed();
   }
   if (warp >= S::kConsumerThreads / 32) {
     release_registers<24>();
