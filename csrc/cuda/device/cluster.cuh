@@ -24,11 +24,6 @@ __device__ __forceinline__ int cluster_rank() {
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-// Arrives without making writes visible, which takes up to 1 us: enough if other blocks only use barriers
-// that fence_barrier_init() has made visible. The simulator orders all writes here.
-__device__ __forceinline__ void cluster_arrive_relaxed() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -93,7 +88,6 @@ using simt::runtime::cluster_arrive;
 using simt::runtime::cluster_rank;
 using simt::runtime::cluster_wait;
 
-inline void cluster_arrive_relaxed() { cluster_arrive(); }
 template <class V>
 void store_async_remote(void* to, const V& v, Barrier* own, int rank) {
   static_assert(sizeof(V) == 16);

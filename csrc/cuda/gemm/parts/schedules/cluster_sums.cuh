@@ -40,7 +40,7 @@ class ClusterSums {
       for (Shared& shared : all) arrive_expecting(&shared.here, int(sizeof(shared.from)));
     }
     __syncwarp();
-    cluster_arrive_relaxed();
+    cluster_arrive();
   }
 
   __device__ __forceinline__ static void add(Shared& shared, const Acc (&sum)[BLOCKS][COLUMNS / 2],
