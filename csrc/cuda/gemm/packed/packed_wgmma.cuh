@@ -107,24 +107,28 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int warp = warp_index();
   const bool clustered = S::kMostOfCluster > 1 && g.cluster > 1;
   launch_dependents();
+  if (clustered) {
+    if (threadIdx.x == 0) {
+      init_barrier(&shared.sent, 1);
+      fence_barrier_init();
+    }
+    __syncwarp();
+    cluster_arrive();
+  }
   if (warp >= S::kConsumerThreads / 32) {
     release_registers<24>();
     if (warp > S::kConsumerThreads / 32) {
-      if (clustered) cluster_arrive();
       if constexpr (S::kAlongK > 1) prefetch_units<S>(g, int(threadIdx.x) - S::kConsumerThreads - 32, 96);
       return;
     }
     if (elect_one()) {
       shared.ring.init(1, S::kConsumerThreads / 32);
-      if (clustered) init_barrier(&shared.sent, 1);
       fence_barrier_init();
       prefetch_map(&x);
     }
     __syncwarp();
-    if (clustered) cluster_arrive();  // after the descriptor is asked for: it takes 1 us
     return produce_units<S>(shared, stages, x, g);
   }
-  if (clustered) cluster_arrive();
   claim_registers<112>();
   if constexpr (code == Code::nf4) NormalFloatTable::fill<T>(table);
   clear_rows<S>(stages, g);
