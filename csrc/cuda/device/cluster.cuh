@@ -4,6 +4,8 @@
 //
 // Other blocks' memory may be used between two barriers of the cluster. The first one makes sure that all
 // blocks have begun and have initialized what others use. The second one makes sure that no block has ended.
+// It is not needed if each block waits, at a barrier of its own, for all that others send it
+// (store_async_remote).
 #pragma once
 
 #include "cuda/device/tma.cuh"

@@ -13,13 +13,12 @@
 //   - the conversion bounds 4-bit codes: without it the stages would arrive in three quarters of the time. So
 //     the usual formats have kernels that decide nothing at run time. Six warpgroups, deeper rings, and
 //     mma.sync with two chains of sums in place of wgmma were no faster;
-//   - small weights are read in 2 us, but a product took 8 us: it waited. So a block computes where it
-//   begins,
-//     and asks L2 for its first units, before it waits for the kernel before;
-//   - if there are fewer tiles than multiprocessors, clusters of two or four blocks share the k of a tile and
-//     send their sums to one of them. Else blocks compute whole tiles, or equal shares of k, if that reads
-//     more evenly: then a second kernel adds partial sums in the order of k. Epilogues are applied in it,
-//     too.
+//   - small weights are read in 2 us, but a product took 8 us: it waited. So a block computes where its part
+//     begins, and asks L2 for its first units, before it waits for the kernel before;
+//   - blocks compute whole tiles; where that leaves multiprocessors idle, clusters of two or four blocks do,
+//     which share the k of a tile and send their sums to one of them; or blocks compute equal shares of k,
+//     and a second kernel adds partial sums in the order of k (cluster_of_tiles() chooses). If there is an
+//     epilogue, the second kernel applies it to all tiles.
 //
 // docs/quantized.md shows its times.
 #include <bit>

@@ -1,5 +1,6 @@
-// Tiles and arguments of packed_wgmma.cu. Contract: a block computes equal shares of the stages of all tiles
-// (parts/schedules/shares.cuh). A tile has S::kRows rows of the weight and S::kN rows of x.
+// Tiles and arguments of packed_wgmma.cu. Contract: a block, or a cluster of blocks that share the k of each
+// tile, computes whole tiles or equal shares of the stages of all tiles (parts/schedules/shares.cuh). A tile
+// has S::kRows rows of the weight and S::kN rows of x.
 //
 //   stage    2 S::kAlongK pieces of x, (kN, 64) each, with S::kFew (8, 64) if that is enough | four units
 #pragma once
@@ -37,7 +38,7 @@ struct PackedTile {
     alignas(16) float sums[kWarpgroups][kPass * kPitch];
     alignas(16) float of_others[std::max(kMostOfCluster - 1, 1)][kMostOfCluster > 1 ? kN* kRows : 4];
   };
-  static constexpr int kSharedBytes = 220 << 10, kStagesAt = int(sizeof(Shared) + 1023) / 1024 * 1024;
+  static constexpr int kSharedBytes = 227 << 10, kStagesAt = int(sizeof(Shared) + 1023) / 1024 * 1024;
   FASTGEMM_ANYWHERE static constexpr int table_bytes(Code code) {
     return code == Code::nf4 ? NormalFloatTable::kBytes : 0;
   }

@@ -3,7 +3,7 @@
 // Every kernel that begins early waits in each of its blocks (grid_dependency_wait()) before it reads or
 // writes global memory, even where a block has no work: the kernel after it may begin early, too, and relies
 // on that. Early kernels do not load through the read-only path (__ldg), because the kernel before may still
-// write.
+// write. They may ask L2 for lines before they wait (prefetch_line()).
 #pragma once
 
 #include "cuda/gemm/parts/problem.cuh"

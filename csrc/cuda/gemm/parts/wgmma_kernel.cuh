@@ -4,7 +4,8 @@
 //
 //   source     BoxSource (below): the boxes of both operands, and what multiplies them
 //   schedule   each_part(body): body(part, begin, end) for the block's parts in turn, with their stages
-//              of k; place(part): where one lies (parts/schedules/)
+//              of k, one at least; place(part): where one lies, which takes no access to memory
+//              (parts/schedules/)
 //   store      store(sum, part): what becomes of the sums of a part (parts/epilogues/, parts/stores/)
 //
 //   producer    init barriers | wait for the kernel before | fill the ring | meet | fill free stages
