@@ -10,8 +10,8 @@
 //   +----+----+ +-|--+----+
 //     ^-----------+
 //
-// The sums count on a barrier of the block that gets them. A barrier of the cluster, which orders all memory
-// of its blocks, takes 1 us longer.
+// The sums count on a barrier of the block that gets them. With a barrier of the cluster, which orders all
+// memory of its blocks, one_wave took 0.1 to 0.3 us longer on an H200.
 #pragma once
 
 #include "cuda/device/cluster.cuh"

@@ -30,7 +30,7 @@ struct Shares {
     return stage < in_longer ? stage / (share + 1) : longer + (stage - in_longer) / share;
   }
   // Calls body(part) for the parts of one of `blocks` blocks. at_once: whole tiles begin without a division,
-  // which takes registers and saves 0.1 us.
+  // which takes registers.
   template <bool at_once = false, class Body>
   __device__ __forceinline__ void each_part(int block, int blocks, Body&& body) const {
     const int begins = begin(block);
