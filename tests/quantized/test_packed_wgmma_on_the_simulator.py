@@ -130,13 +130,13 @@ def test_every_kind(kind, dtype):
         with simulated_launches(), pytest.raises(RuntimeError, match="rounded twice"):
             multiply(torch.randn(1, k).to(dtype), w)
         return
-    with simulated_launches(multiprocessors=2):
-        for m in (5, 66):
-            x = torch.randn(m, k).to(dtype)
+    for m, multiprocessors in (5, 2), (40, 4), (66, 2):  # 40: by tall tiles, where one wave of them is enough
+        x = torch.randn(m, k).to(dtype)
+        with simulated_launches(multiprocessors=multiprocessors):
             result = multiply(x, w)
             assert take_last_gemm_kernel() == "packed_wgmma"
-            rounded = zero == "added" or (not by_rows and (group[1] < 128 or m > 64))
-            assert_near(result, x, w, of_weights=rounded)
+        rounded = zero == "added" or (not by_rows and (group[1] < 128 or m > 64))
+        assert_near(result, x, w, of_weights=rounded)
 
 
 # m, n, k and multiprocessors: one row; all rows of the smallest tile; more rows; several tiles of x; fewer tiles
@@ -145,6 +145,7 @@ SHAPES = [(1, 70, 520, 1), (16, 200, 1100, 3), (17, 330, 528, 4), (40, 270, 390,
 SHAPES += [(70, 300, 260, 4), (256, 64, 128, 2), (3, 1, 1, 3), (9, 577, 17, 2)]
 # Clusters of two and of four blocks: one tile, several for each cluster, and a tile whose stages do not divide.
 CLUSTERS = {(7, 64, 2048, 8): 4, (3, 190, 3600, 14): 4, (16, 300, 1608, 4): 2, (20, 300, 1600, 4): 2}
+CLUSTERS |= {(40, 130, 2048, 9): 2}  # tall tiles
 SHAPES += CLUSTERS
 SHAPES += [(5, 70, 1216, 1), (16, 130, 1152, 3), (9, 200, 1088, 5)]  # one box of x for a stage of 512 columns
 

@@ -7,12 +7,14 @@
 //     is rounded before the result. In three cases weights are scaled and rounded to the type of x instead:
 //     in groups of less than 128 columns (except for nf4), where zeros are added to scaled codes, and with
 //     more than 64 rows of x, whose sums take the registers (packed/unit_fragments.cuh, Scaled);
-//   - up to 32 rows of x (8-bit codes: 16), the four warpgroups of a block share k, and add their sums in
-//     shared memory. So tiles have 64 rows of the weight, and their partial sums are small. With more rows x
-//     is large, and a tile has 256 rows of the weight, which all read the same x;
+//   - up to 16 rows of x the four warpgroups of a block share k, and add their sums in shared memory. So
+//   tiles
+//     have 64 rows of the weight, and their partial sums are small. With more rows x is larger, and a tile
+//     has 128 or 256 rows of the weight, which read the same x (gemm_units() chooses);
 //   - the conversion bounds 4-bit codes: without it the stages would arrive in three quarters of the time. So
-//     the usual formats have kernels that decide nothing at run time. Six warpgroups, deeper rings, and
-//     mma.sync with two chains of sums in place of wgmma were no faster;
+//     the usual formats have kernels that decide nothing at run time. Six warpgroups, deeper rings,
+//     mma.sync with two chains of sums in place of wgmma, and two sets of sums by turns (no warpgroup waits
+//     for all of its products then) were no faster, although the issue slots are busy half of the time;
 //   - small weights are read in 2 us, but a product took 8 us: it waited. So a block computes where its part
 //     begins, and asks L2 for its first units, before it waits for the kernel before;
 //   - blocks compute whole tiles; where that leaves multiprocessors idle, clusters of two or four blocks do,
@@ -120,8 +122,8 @@ struct UnitPlan {
     g.box_bytes = (S::kFew ? g.x_rows : S::kN) * 128, g.x_bytes = 2 * S::kAlongK * g.box_bytes;
     g.whole_pieces = p.k % 64 == 0;
     g.tiles_down = int(ceil_div(g.row_units, S::kRowUnits)), g.tiles_across = int(ceil_div(gemm.m, S::kN));
-    g.unit_pitch = S::kRowUnits == 1 ? g.unit_bytes : int(ceil_div(g.unit_bytes, 128)) * 128;
-    g.stage_bytes = int(ceil_div(g.x_bytes + S::kWarpgroups * g.unit_pitch, 1024)) * 1024;
+    g.row_pitch = int(ceil_div(S::kAlongK * g.unit_bytes, 128)) * 128;
+    g.stage_bytes = int(ceil_div(g.x_bytes + S::kRowUnits * g.row_pitch, 1024)) * 1024;
     const int stage_memory = S::kSharedBytes - S::kStagesAt - S::table_bytes(g.weight.code);
     g.stages = std::min(S::kMostStages, stage_memory / g.stage_bytes);
     g.vectors = result_vectors(gemm.result), g.epilogue = p.epilogue;
@@ -189,7 +191,7 @@ void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>
       launch_units<Code::e2m1, S>(map, g, shape, context);
       break;
     default:
-      if constexpr (S::kN != 32)
+      if constexpr (!std::is_same_v<S, PackedTile32>)
         p.packed.code == Code::int8 ? launch_units<Code::int8, S>(map, g, shape, context)
                                     : launch_units<Code::e4m3, S>(map, g, shape, context);
   }
@@ -200,15 +202,26 @@ void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>
                                   context)(g, int(blocks));
 }
 
+// Tiles of 32 rows of x: whether the units of a block lie in two rows, because x takes as much of L2's
+// bandwidth as a weight of 4 bits. Small weights would have too few such tiles.
+bool is_tall(const PackedWeight& w, int64_t n) { return bits_of(w.code) == 8 || n >= 8192; }
+
+// Whether to compute more rows of x by tall tiles, too, which convert each code once for 32 of them. They
+// need no second kernel if one wave of blocks is enough.
+bool few_tall_tiles(const PackedWeight& w, int64_t m, int64_t n, int64_t k) {
+  const int64_t tiles = ceil_div(n, int64_t{PackedTile32Tall::kRows}) * ceil_div(m, int64_t{32});
+  return tiles <= (bits_of(w.code) == 4 || k <= 4096 ? multiprocessors() : multiprocessors() / 2);
+}
+
 template <class T>
 void gemm_units(const Gemm<T>& g, const GemmProblem& p, Context& context) {
   const BoxOperand<T> x = rows_of_x(g, context);
+  const PackedWeight& w = p.packed;
   if (g.m <= 16) return launch_tiles<PackedTile16>(g, p, x, context);
-  // With 8-bit codes, tiles of 32 rows of x are slower than tiles of 64 rows, in which all units share one x.
-  if (g.m <= 32 && bits_of(p.packed.code) == 4) return launch_tiles<PackedTile32>(g, p, x, context);
+  if (g.m <= 32 && !is_tall(w, g.n)) return launch_tiles<PackedTile32>(g, p, x, context);
+  if (g.m <= 32 || few_tall_tiles(w, g.m, g.n, g.k)) return launch_tiles<PackedTile32Tall>(g, p, x, context);
   // Tiles of 128 rows leave too few registers for the second sums of nf4, and for some codes whose scales
   // have another type.
-  const PackedWeight& w = p.packed;
   const bool pairs_only = w.code == Code::e2m1 || w.code == Code::int8;  // kNarrowFloats
   const bool by_floats =
       scaled_of(w, p.k, 128) == Scaled::weights && !UnitScales(w, p.k).template paired<T>(w.code);

@@ -39,7 +39,7 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
         for (int i = 0; i < S::kRowUnits; ++i) {
           const int row = min(place.row_unit + i, g.row_units - 1);
           const unsigned char* const from = g.units + (int64_t(row) * g.column_units + first) * g.unit_bytes;
-          unsigned char* const unit = to + g.x_bytes + i * g.unit_pitch;
+          unsigned char* const unit = to + g.x_bytes + i * g.row_pitch;
           g.tiles_across == 1 ? load_bytes_evict_first(unit, from, bytes, full)
                               : load_bytes(unit, from, bytes, full);
         }
@@ -62,23 +62,25 @@ __device__ __forceinline__ void produce_units(typename S::Shared& shared, unsign
 // weight.
 template <class S>
 __device__ __forceinline__ void prefetch_units(const UnitArguments& g, int thread, int threads) {
-  static_assert(S::kRowUnits == 1);
   constexpr int kLine = 128;
   const auto prefetch = [&](const void* from, int bytes) {
     FASTGEMM_NO_UNROLL
     for (int at = thread * kLine; at < bytes; at += threads * kLine)
       prefetch_line(static_cast<const unsigned char*>(from) + at);
   };
-  int left = 64 << 10;
+  int left = (64 << 10) / S::kRowUnits;  // of each row of units
   g.template each_part<S>([&](const Part& part) {
-    const int row = PackedPlace<S>(part.tile, g).row_unit, first = part.first * S::kAlongK;
+    const int row_unit = PackedPlace<S>(part.tile, g).row_unit, first = part.first * S::kAlongK;
     const int bytes = min((min(part.end * S::kAlongK, g.column_units) - first) * g.unit_bytes, left);
     if (bytes <= 0) return;
     left -= bytes;
-    prefetch(g.units + (int64_t(row) * g.column_units + first) * g.unit_bytes, bytes);
-    if (g.scaled == Scaled::rows)
-      prefetch(static_cast<const float*>(g.weight.scales) + row * packed::kRows,
-               inside(g.n, row * packed::kRows, packed::kRows) * int(sizeof(float)));
+    FASTGEMM_NO_UNROLL
+    for (int row = row_unit; row < min(row_unit + S::kRowUnits, g.row_units); ++row) {
+      prefetch(g.units + (int64_t(row) * g.column_units + first) * g.unit_bytes, bytes);
+      if (g.scaled == Scaled::rows)
+        prefetch(static_cast<const float*>(g.weight.scales) + row * packed::kRows,
+                 inside(g.n, row * packed::kRows, packed::kRows) * int(sizeof(float)));
+    }
   });
 }
 
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   launch_dependents();
   if (clustered) {
     if (threadIdx.x == 0) {
-      init_barrier(&shared.sent, 1);
+      for (Barrier& sent : shared.sent) init_barrier(&sent, 1);
       fence_barrier_init();
     }
     __syncwarp();
@@ -160,7 +162,7 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
     else
       not_built();
   };
-  if constexpr (S::kAlongK > 1 && (code == Code::int4 || bits_of(code) == 8)) {
+  if constexpr (code == Code::int4 ? S::kN <= 64 : S::kAlongK > 1 && bits_of(code) == 8) {
     constexpr Scaled kUsual = code == Code::int4 ? Scaled::units : Scaled::rows;
     const bool plain = g.weight.zero == Zero::none && (kUsual == Scaled::rows || g.in_pairs);
     if (g.scaled == kUsual && plain) return run.template operator()<kUsual, true>();
@@ -180,12 +182,14 @@ void launch_units(const TensorMap& x, const UnitGemm<T>& g, const LaunchShape& s
 #define FASTGEMM_PACKED_INSTANCE(keyword, code, S, T)                                     \
   keyword template void launch_units<Code::code, S>(const TensorMap&, const UnitGemm<T>&, \
                                                     const LaunchShape&, Context&);
-#define FASTGEMM_PACKED_INSTANCES_8_BITS(keyword, code)           \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, Half)     \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, Half)     \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile128, Half)    \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, BFloat16) \
-  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, BFloat16) \
+#define FASTGEMM_PACKED_INSTANCES_8_BITS(keyword, code)               \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, Half)         \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32Tall, Half)     \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, Half)         \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile128, Half)        \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile16, BFloat16)     \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile32Tall, BFloat16) \
+  FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile64, BFloat16)     \
   FASTGEMM_PACKED_INSTANCE(keyword, code, PackedTile128, BFloat16)
 #define FASTGEMM_PACKED_INSTANCES(keyword, code)              \
   FASTGEMM_PACKED_INSTANCES_8_BITS(keyword, code)             \

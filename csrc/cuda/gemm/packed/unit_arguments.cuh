@@ -34,7 +34,7 @@ struct PackedTile {
 
   struct Shared {
     RingBarriers<kMostStages> ring;
-    Barrier sent;  // the sums of the other blocks of the cluster are here
+    Barrier sent[kRowUnits];  // the sums of the other blocks of the cluster are here, 64 rows each
     alignas(16) float sums[kWarpgroups][kPass * kPitch];
     alignas(16) float of_others[std::max(kMostOfCluster - 1, 1)][kMostOfCluster > 1 ? kN* kRows : 4];
   };
@@ -52,7 +52,8 @@ struct UnitArguments : WeightUnits {
   int box_bytes, x_bytes;        // of x in a stage: of 64 columns, of all
   bool whole_pieces;             // k is a multiple of 64
   int tiles_down, tiles_across;  // along the rows of the weight and of x
-  int unit_pitch, stage_bytes, stages;
+  int row_pitch;                 // of units below each other in a stage
+  int stage_bytes, stages;
   int cluster, log_cluster;  // blocks that share the k of each of their tiles
   Shares shares;             // of a cluster
   float* partials;           // of shared tiles; null: no tile is shared
@@ -94,6 +95,7 @@ struct PackedPlace {
 
 using PackedTile16 = PackedTile<16, 4>;
 using PackedTile32 = PackedTile<32, 4>;
+using PackedTile32Tall = PackedTile<32, 2>;  // a stage is as large, but half of its x
 using PackedTile64 = PackedTile<64, 1>;
 using PackedTile128 = PackedTile<128, 1>;  // only with Scaled::rows and weights
 

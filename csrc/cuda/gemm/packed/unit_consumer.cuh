@@ -42,7 +42,8 @@ class UnitConsumer {
     for (int step = first; step < min(end, inside); ++step) {
       const unsigned char* const stage = stages_ + stage_ * g_.stage_bytes;
       wait_phase(&shared_.ring.full[stage_], phase_);
-      const unsigned char* const unit = stage + g_.x_bytes + warpgroup_ * g_.unit_pitch;
+      const unsigned char* const unit =
+          stage + g_.x_bytes + warpgroup_ / S::kAlongK * g_.row_pitch + along_k * g_.unit_bytes;
       source.begin(unit);
       const MatrixDescriptor x = X::descriptor(stage + along_k * (2 * g_.box_bytes));
       FASTGEMM_NO_UNROLL

@@ -54,19 +54,25 @@ template <class S>
 struct ClusterTile {
   typename S::Shared& shared;
   int cluster, rank, finisher;
+  Barrier* sent;  // of the sums of these warpgroups' 64 rows
 
-  __device__ __forceinline__ ClusterTile(typename S::Shared& shared, const UnitArguments& g, int turn)
-      : shared(shared), cluster(g.cluster), rank(cluster_rank()), finisher(turn & (g.cluster - 1)) {}
+  __device__ __forceinline__ ClusterTile(typename S::Shared& shared, const UnitArguments& g, int turn,
+                                         int row_unit)
+      : shared(shared),
+        cluster(g.cluster),
+        rank(cluster_rank()),
+        finisher(turn & (g.cluster - 1)),
+        sent(&shared.sent[row_unit]) {}
 
   __device__ __forceinline__ bool sends() const { return rank != finisher; }
   __device__ __forceinline__ void send(int at, const Vector16<float>& v) const {
-    store_async_remote(shared.of_others[rank - (rank > finisher)] + at, v, &shared.sent, finisher);
+    store_async_remote(shared.of_others[rank - (rank > finisher)] + at, v, sent, finisher);
   }
-  // All threads of the finisher call it.
-  __device__ __forceinline__ void wait(int columns, uint32_t parity) const {
-    const int bytes = (cluster - 1) * columns * S::kRows * int(sizeof(float));
-    if (threadIdx.x == 0) arrive_expecting(&shared.sent, bytes);
-    wait_phase(&shared.sent, parity);
+  // All threads of the finisher that have these 64 rows call it.
+  __device__ __forceinline__ void wait(int columns, uint32_t parity, int thread) const {
+    const int bytes = (cluster - 1) * columns * packed::kRows * int(sizeof(float));
+    if (thread == 0) arrive_expecting(sent, bytes);
+    wait_phase(sent, parity);
   }
   __device__ __forceinline__ Vector16<float> add(int at, const Vector16<float>& own) const {
     Vector16<float> sum{};
@@ -107,13 +113,14 @@ __device__ __forceinline__ void store_sums(typename S::Shared& shared, const Uni
     FASTGEMM_UNROLL
     for (int i = 0; i + kSums < S::kN / 2; ++i) sum[i] = sum[i + kSums];  // so all passes run the same code
     meet();
-    const ClusterTile<S> tile(shared, g, turn);
+    const ClusterTile<S> tile(shared, g, turn, row_unit);
     if (clustered && !tile.sends())
-      tile.wait(inside(g.gemm.m, place.column, S::kN), turn >> g.log_cluster & 1);
+      tile.wait(inside(g.gemm.m, place.column, S::kN), turn >> g.log_cluster & 1, thread);
     constexpr int kVectors = packed::kRows / 4;
     FASTGEMM_NO_UNROLL
     for (int i = thread; i < kVectors * S::kPass; i += kThreads) {
       const int row = i % kVectors * 4, column = i / kVectors;
+      const int at = column * S::kRows + row_unit * packed::kRows + row;
       const float* const from = shared.sums[row_unit * S::kAlongK] + column * S::kPitch + row;
       auto v = load_vector<Vector16<float>>(from);
       FASTGEMM_UNROLL
@@ -125,16 +132,16 @@ __device__ __forceinline__ void store_sums(typename S::Shared& shared, const Uni
       if (place.column + pass + column >= g.gemm.m) break;
       if (clustered) {
         if (tile.sends()) {
-          tile.send(column * S::kRows + row, v);
+          tile.send(at, v);
           continue;
         }
-        v = tile.add(column * S::kRows + row, v);
+        v = tile.add(at, v);
       }
       if (stores)
         store_results<false>(g, (place.row_unit + row_unit) * packed::kRows + row,
                              place.column + pass + column, v);
       else
-        store_vector(to + (pass + column) * S::kRows + row_unit * packed::kRows + row, v);
+        store_vector(to + pass * S::kRows + at, v);
     }
     meet();
   }
