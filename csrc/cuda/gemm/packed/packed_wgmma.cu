@@ -206,11 +206,11 @@ void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>
 // bandwidth as a weight of 4 bits. Small weights would have too few such tiles.
 bool is_tall(const PackedWeight& w, int64_t n) { return bits_of(w.code) == 8 || n >= 8192; }
 
-// Whether to compute more rows of x by tall tiles, too, which convert each code once for 32 of them. They
-// need no second kernel if one wave of blocks is enough.
-bool few_tall_tiles(const PackedWeight& w, int64_t m, int64_t n, int64_t k) {
+// Whether to compute more rows of x by tall tiles, too. One wave of blocks then needs no second kernel, but
+// converts each code once for 32 rows. With a long k that pays only if blocks of clusters share it.
+bool few_tall_tiles(int64_t m, int64_t n, int64_t k) {
   const int64_t tiles = ceil_div(n, int64_t{PackedTile32Tall::kRows}) * ceil_div(m, int64_t{32});
-  return tiles <= (bits_of(w.code) == 4 || k <= 4096 ? multiprocessors() : multiprocessors() / 2);
+  return tiles <= (k <= 4096 ? multiprocessors() : multiprocessors() / 2);
 }
 
 template <class T>
@@ -219,7 +219,7 @@ void gemm_units(const Gemm<T>& g, const GemmProblem& p, Context& context) {
   const PackedWeight& w = p.packed;
   if (g.m <= 16) return launch_tiles<PackedTile16>(g, p, x, context);
   if (g.m <= 32 && !is_tall(w, g.n)) return launch_tiles<PackedTile32>(g, p, x, context);
-  if (g.m <= 32 || few_tall_tiles(w, g.m, g.n, g.k)) return launch_tiles<PackedTile32Tall>(g, p, x, context);
+  if (g.m <= 32 || few_tall_tiles(g.m, g.n, g.k)) return launch_tiles<PackedTile32Tall>(g, p, x, context);
   // Tiles of 128 rows leave too few registers for the second sums of nf4, and for some codes whose scales
   // have another type.
   const bool pairs_only = w.code == Code::e2m1 || w.code == Code::int8;  // kNarrowFloats

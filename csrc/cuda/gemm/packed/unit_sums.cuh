@@ -141,7 +141,7 @@ __device__ __forceinline__ void store_sums(typename S::Shared& shared, const Uni
         store_results<false>(g, (place.row_unit + row_unit) * packed::kRows + row,
                              place.column + pass + column, v);
       else
-        store_vector(to + pass * S::kRows + at, v);
+        store_vector_whole(to + pass * S::kRows + at, v);
     }
     meet();
   }
