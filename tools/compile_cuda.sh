@@ -40,7 +40,7 @@ mkdir -p "$build"
   -DFASTGEMM_TORCH_DIR="$("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')" \
   >/dev/null
 "$(dirname "$python")/cmake" --build "$build" --parallel "$(nproc)" ${objects:+--target "${objects[@]}"} 2>&1 | tee "$log"
-if grep -E 'C75(08|10|18)' "$log"; then
+if grep -E 'C75(08|10|18)|wgmma.* are serialized' "$log"; then
   echo "compile_cuda: ptxas serialized or ignored the instructions that the lines above name" >&2
   exit 1
 fi

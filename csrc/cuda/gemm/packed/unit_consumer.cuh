@@ -37,13 +37,13 @@ class UnitConsumer {
     RowPair of_sums{0, 0};  // the scales of the sums in acc
     int before = -1;        // the stage whose products are in flight
     const int along_k = warpgroup_ % S::kAlongK,
-              inside = (g_.column_units - along_k + S::kAlongK - 1) / S::kAlongK;
+              inside = (g_.column_units - along_k + S::kAlongK - 1) / S::kAlongK,
+              row_at = S::kRowUnits > 1 ? warpgroup_ / S::kAlongK * g_.row_pitch : 0;
     FASTGEMM_NO_UNROLL
     for (int step = first; step < min(end, inside); ++step) {
       const unsigned char* const stage = stages_ + stage_ * g_.stage_bytes;
       wait_phase(&shared_.ring.full[stage_], phase_);
-      const unsigned char* const unit =
-          stage + g_.x_bytes + warpgroup_ / S::kAlongK * g_.row_pitch + along_k * g_.unit_bytes;
+      const unsigned char* const unit = stage + g_.x_bytes + row_at + along_k * g_.unit_bytes;
       source.begin(unit);
       const MatrixDescriptor x = X::descriptor(stage + along_k * (2 * g_.box_bytes));
       FASTGEMM_NO_UNROLL
