@@ -23,6 +23,8 @@ def read_head(path: Path) -> dict[str, Any]:
 def rows_of(problems: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for problem in problems:
         rows = problem.pop("rows", [{}])
+        if isinstance(rows, dict):  # columns
+            rows = [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
         yield from ({**problem, **row} for row in rows)
 
 

@@ -83,11 +83,12 @@ def mma(s: int) -> list[Access]:
 
 
 def wgmma(s: int) -> list[Access]:
-    """A unit of 64 x 128 codes and its scales is one request. No thread reads x."""
-    unit = 64 * 128 // 2 + 64 * 2
+    """Two units of 64 x 128 codes and their scales are one request, which serves 32 rows of x. No thread
+    reads x."""
+    units = 2 * (64 * 128 // 2 + 64 * 2)
     return [
-        Access("global tma load codes", unit, requests=Fraction(32, 64 * 128 * 64), sectors=unit / 32),
-        Access("global tma load a", 64 * 64 * s, sectors=64 * 64 * s / 32),
+        Access("global tma load codes", units, requests=Fraction(32, 64 * 256 * 32), sectors=units / 32),
+        Access("global tma load a", 32 * 64 * s, sectors=32 * 64 * s / 32),
         Access("none mma"),
     ]
 
@@ -114,6 +115,6 @@ PACKED = {
         "two of three stages in flight", cp_async, SHAPE, TYPES, False, lambda n: n >= 2 * 4096
     ),
     "packed_mma": Row("fragments decoded in registers", mma, SHAPE, TYPES, **SOME),
-    "packed_wgmma": Row("whole units by one request each", wgmma, SHAPE, TYPES, **SOME),
+    "packed_wgmma": Row("two whole units by one request", wgmma, SHAPE, TYPES, **SOME),
     "packed_tiles": Row("more rows of x for each decoded code", tiles, SHAPE, TYPES, **SOME),
 }
