@@ -37,7 +37,7 @@ from points import Point
 
 FOLDS, FAR = 5, 1.25
 LARGE, MEASURED, UNMEASURED = 64, 1.03, 1.10  # from this size on, chosen / torch should be at most these
-CAUTION = 1.2  # kUnmeasured of csrc/cpu/gemm/predict/predict.cpp
+CAUTION = 1.145  # kUnmeasured of csrc/cpu/gemm/predict/predict.cpp
 # The family that would replace an unmeasured one, and the types for which libraries use the same units on both.
 SIMILAR = {
     "granite_rapids": ("zen4", ("float64", "float32", "bfloat16", "int8", "int32")),

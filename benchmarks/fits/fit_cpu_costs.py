@@ -75,7 +75,7 @@ TORCH = "torch"
 MOST_WORK, MOST_LARGE_WORK = 2**27, 2**29  # multiply-adds of a measured product, and of one with large sides
 BUDGET = 0.02  # seconds for each kernel at a point
 LARGE = 6  # octaves: sides of at least 64
-WORTH_LEAVING = 1.03  # a kernel is chosen if predicted torch time / kernel time is above (core/can_run.cpp)
+WORTH_LEAVING = 1.08  # a kernel is chosen if predicted torch time / kernel time is above (core/can_run.cpp)
 SLOW_IN_TORCH = ("float16", "int32")
 CORES = len(os.sched_getaffinity(0))
 # Typical costs. Each is added as one more point, for counts that are zero at most points.

@@ -105,11 +105,12 @@ std::pair<const Entry*, bool> find(Row row, DType type, const Cpu& cpu) {
 
 // The time that the constants predict, without measured points. A library that was not measured may be much
 // faster than the library whose constants it gets. So its predicted time is divided by this factor, and an
-// own kernel is chosen only if it clearly wins. This was tried on a Zen 4 with the constants of a Zen 3,
-// and on an Intel with those of a Zen 4, in float32 and float64 from 64 x 64 x 64 on. With the factor, no
-// choice was 10 % slower than torch. Without it, 13 of 26 choices on the Intel were.
+// own kernel is chosen only if it clearly wins, by this factor times kWorthLeaving (core/can_run.cpp), 1.24.
+// This was tried on a Zen 4 with the constants of a Zen 3, and on an Intel with those of a Zen 4, in float32
+// and float64 from 64 x 64 x 64 on. With the factor, no choice was 10 % slower than torch. Without it, 13 of
+// 26 choices on the Intel were.
 double model_of(Row row, const Entry& entry, const GemmProblem& p, const Cpu& cpu, int threads) {
-  constexpr double kUnmeasured = 1.2;
+  constexpr double kUnmeasured = 1.145;
   const Counts counts = count(row, p, cpu, threads);
   const double model = std::inner_product(counts.begin(), counts.end(), entry.costs.begin(), 0.0);
   return row == Row::torch && !entry.fitted && !is_measured(p.type, cpu) ? model / kUnmeasured : model;
