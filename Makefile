@@ -127,13 +127,14 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# pip would compile all modules to bytecode, most of them in vain; Python compiles those that are imported.
 $(VENV)/.docs: docs/requirements.txt | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet -r docs/requirements.txt
+	$(BIN)/python -m pip install --quiet --no-compile -r docs/requirements.txt
 	@touch $@
 
 $(VENV)/.torch: | $(VENV)/.made
 	@echo "fastgemm: installing $(TORCH) into $(VENV), once; downloads take minutes"
-	$(BIN)/python -m pip install $(QUIET) '$(TORCH)' numpy
+	$(BIN)/python -m pip install $(QUIET) --no-compile '$(TORCH)' numpy
 	@touch $@
 
 # pip hides the build's output. So setup.py compiles first, and pip has nothing left to compile.
@@ -141,7 +142,7 @@ define INSTALL
 	$(BIN)/python -m pip install --quiet 'setuptools>=70' 'cmake>=3.24' ninja 'nanobind>=2.9'
 	$(BIN)/python setup.py $(QUIET) build_ext --inplace
 	@echo "fastgemm: installing what the commands$(1) need into $(VENV), once"
-	$(BIN)/python -m pip install --quiet $(3) --no-build-isolation --editable '.[$(2)]'
+	$(BIN)/python -m pip install --quiet --no-compile --no-build-isolation --editable '.[$(2)]'
 	@touch $@
 endef
 
@@ -151,11 +152,10 @@ $(VENV)/.library: export FASTGEMM_OVERRIDE := 0
 $(VENV)/.library: $(VENV)/.torch $(SOURCES)
 	$(call INSTALL,,cli)
 
-# Tests import a part of these packages, so pip would compile most of their modules to bytecode in vain.
 $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
-	$(call INSTALL, and the tests,test,--no-compile)
+	$(call INSTALL, and the tests,test)
 
 $(VENV)/.lint: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet 'basedpyright==1.40.2' 'clang-format==18.1.8' 'mypy==2.4.1' 'ruff>=0.6' \
+	$(BIN)/python -m pip install --quiet --no-compile 'basedpyright==1.40.2' 'clang-format==18.1.8' 'mypy==2.4.1' 'ruff>=0.6' \
 	  'nvidia-cuda-cuobjdump==13.2.78; sys_platform == "linux"' 'nvidia-cuda-nvdisasm==13.2.78; sys_platform == "linux"'
 	@touch $@
