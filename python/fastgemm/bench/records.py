@@ -6,10 +6,10 @@ The JSON has one line for each problem, which has the common fields of its rows 
       {"kernel": "torch.matmul", "role": "baseline", "seconds": [1.451e-05, 0.023]},
       {"kernel": "tiled", "level": 2, "seconds": [8.1e-06, 0.021], "speedup": [1.79, 0.019]}]}
 
-on one line. Rows that all have the same fields are stored as columns: ``"rows": {"k": [64, 128], ...}``. A field with
-its default value is left out. Times and ratios are stored as median and spread (half the
-distance of the quartiles, as a share of the median). Numbers have four digits. ``raw`` adds all samples, all
-digits and the values of the GPU's sensors."""
+on one line. Rows that all have the same fields are stored as columns: ``"rows": {"k": [64, 128], ...}``. A field
+with its default value is left out. Times and ratios are stored as median and spread (half the distance of the
+quartiles, as a share of the median). Numbers have four digits. ``raw`` adds all samples, all digits and the values
+of the GPU's sensors."""
 
 from __future__ import annotations
 
@@ -184,7 +184,8 @@ def _problems(rows: Sequence[Any], key: Sequence[str], raw: bool) -> Iterator[di
             continue
         said = [name for name in (*key, *SHARED) if name in each[0]]
         shared = {name: each[0][name] for name in said if all(row.get(name) == each[0][name] for row in each)}
-        yield {**shared, "rows": _in_columns([{k: v for k, v in row.items() if k not in shared} for row in each])}
+        rest = [{name: value for name, value in row.items() if name not in shared} for row in each]
+        yield {**shared, "rows": _in_columns(rest)}
 
 
 def _in_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | dict[str, list[Any]]:
