@@ -127,7 +127,8 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# pip would compile all modules to bytecode, most of them in vain; Python compiles those that are imported.
+# pip would compile all modules of torch and of the tools to bytecode, most of them in vain; Python compiles those that
+# are imported.
 $(VENV)/.docs: docs/requirements.txt | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --no-compile -r docs/requirements.txt
 	@touch $@

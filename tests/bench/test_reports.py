@@ -35,6 +35,20 @@ def test_report_round_trip(tmp_path):
     assert len(lines) == 1 + len(report.results) and "speedup_median" in lines[0]
 
 
+def test_rows_with_the_same_fields_are_stored_as_columns(tmp_path):
+    report, path = small_sweep(), tmp_path / "r.json"
+    rows = report.results[:2]
+    for row in rows:
+        row.shape, row.label, row.dtype, row.layout, row.level = (2, 3, 4), "", "float32", "NN", 1
+        row.seconds, row.speedup = Summary.of([1e-3]), Summary.of([2.0])
+    report.results = rows
+    for speedup, form in ((Summary.of([2.0]), '"rows":{'), (None, '"rows":[{')):
+        rows[0].speedup = speedup
+        path.write_text(report.to_json())
+        assert form in path.read_text()
+        assert [row.speedup for row in read_report(path).results] == [speedup, Summary.of([2.0])]
+
+
 def test_other_files_are_no_reports(tmp_path):
     path = tmp_path / "r.json"
     path.write_text(json.dumps({"format": 99}))

@@ -148,6 +148,7 @@ CLUSTERS = {(7, 64, 2048, 8): 4, (3, 190, 3600, 14): 4, (16, 300, 1608, 4): 2, (
 CLUSTERS |= {(40, 130, 2048, 9): 2}  # tall tiles
 SHAPES += CLUSTERS
 SHAPES += [(5, 70, 1216, 1), (16, 130, 1152, 3), (9, 200, 1088, 5)]  # one box of x for a stage of 512 columns
+SHAPES += [(40, 200, 2048, 30)]  # tall tiles whose k all blocks share
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
@@ -173,6 +174,23 @@ def test_clusters(shape):
         assert_near(multiply(x, w, bias), x, w, reference=expected(x, w) + bias.double())
     clusters = [launch["cluster"] for launch in launches if launch["kernel"] == "packed_wgmma"]
     assert clusters == [CLUSTERS[shape]] * 2
+
+
+def test_turns_of_tall_tiles():
+    """Five tall tiles for two clusters. The last one has rows for only one of its rows of units."""
+    m, n, k = 20, 570, 2048
+    w, x = weight(n, k, "int8", "f32", (1, ROWS)), torch.randn(m, k).to(BF16)
+    with simulated_launches(multiprocessors=4, count=True) as launches:
+        assert_near(multiply(x, w), x, w)
+    assert [launch["cluster"] for launch in launches if launch["kernel"] == "packed_wgmma"] == [2]
+
+
+def test_many_rows_by_tall_tiles_scale_sums():
+    """Codes stay exact then, and nothing is rounded before the result."""
+    m, n, k = 90, 130, 2048
+    w, x = weight(n, k, "int4", "bf16", (1, 128)), torch.randn(m, k).to(BF16)
+    with simulated_launches(multiprocessors=30):
+        assert_near(multiply(x, w, out_dtype=F32), x, w)
 
 
 @pytest.mark.parametrize("multiprocessors", [2, 5])

@@ -190,7 +190,7 @@ def _problems(rows: Sequence[Any], key: Sequence[str], raw: bool) -> Iterator[di
 
 def _in_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | dict[str, list[Any]]:
     """Each name once, if all rows have the same."""
-    if any(row.keys() != rows[0].keys() for row in rows):
+    if not rows[0] or any(row.keys() != rows[0].keys() for row in rows):
         return rows
     return {name: [row[name] for row in rows] for name in rows[0]}
 

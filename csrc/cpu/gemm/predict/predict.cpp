@@ -106,9 +106,9 @@ std::pair<const Entry*, bool> find(Row row, DType type, const Cpu& cpu) {
 // The time that the constants predict, without measured points. A library that was not measured may be much
 // faster than the library whose constants it gets. So its predicted time is divided by this factor, and an
 // own kernel is chosen only if it clearly wins, by this factor times kWorthLeaving (core/can_run.cpp), 1.24.
-// This was tried on a Zen 4 with the constants of a Zen 3, and on an Intel with those of a Zen 4, in float32
-// and float64 from 64 x 64 x 64 on. With the factor, no choice was 10 % slower than torch. Without it, 13 of
-// 26 choices on the Intel were.
+// This product was tried on a Zen 4 with the constants of a Zen 3, and on an Intel with those of a Zen 4, in
+// float32 and float64 from 64 x 64 x 64 on. With it, no choice was 10 % slower than torch. Without the
+// factor, 13 of 26 choices on the Intel were.
 double model_of(Row row, const Entry& entry, const GemmProblem& p, const Cpu& cpu, int threads) {
   constexpr double kUnmeasured = 1.145;
   const Counts counts = count(row, p, cpu, threads);

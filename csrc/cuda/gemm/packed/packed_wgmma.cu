@@ -5,12 +5,11 @@
 //     is multiplied;
 //   - scales are applied to float32 sums, a group of k at a time: codes are exact in 16 bits, and so nothing
 //     is rounded before the result. In three cases weights are scaled and rounded to the type of x instead:
-//     in groups of less than 128 columns (except for nf4), where zeros are added to scaled codes, and with
-//     more than 64 rows of x, whose sums take the registers (packed/unit_fragments.cuh, Scaled);
-//   - up to 16 rows of x the four warpgroups of a block share k, and add their sums in shared memory. So
-//   tiles
-//     have 64 rows of the weight, and their partial sums are small. With more rows x is larger, and a tile
-//     has 128 or 256 rows of the weight, which read the same x (gemm_units() chooses);
+//     in groups of less than 128 columns (except for nf4), where zeros are added to scaled codes, and in
+//     tiles of 128 rows of x, whose sums take the registers (packed/unit_fragments.cuh, Scaled);
+//   - with few rows of x the four warpgroups of a block share k, and add their sums in shared memory, so the
+//     partial sums of a tile are small. With more rows, two warpgroups or none share k, and the 128 or 256
+//     rows of the weight in a tile read the same x (gemm_units() chooses);
 //   - the conversion bounds 4-bit codes: without it the stages would arrive in three quarters of the time. So
 //     the usual formats have kernels that decide nothing at run time. Six warpgroups, deeper rings,
 //     mma.sync with two chains of sums in place of wgmma, and two sets of sums by turns (no warpgroup waits
@@ -202,14 +201,18 @@ void launch_tiles(const Gemm<T>& gemm, const GemmProblem& p, const BoxOperand<T>
                                   context)(g, int(blocks));
 }
 
-// Tiles of 32 rows of x: whether the units of a block lie in two rows, because x takes as much of L2's
-// bandwidth as a weight of 4 bits. Small weights would have too few such tiles.
+// With 17 to 32 rows: whether tiles have 128 rows of the weight, which halves what is read of x. With 64
+// rows, as much is read of x as of a weight of 8 bits, and twice as much as of one of 4 bits. From this n on,
+// as measured on an H200, weights of 4 bits have enough tall tiles. Those of 8 bits have no instances of the
+// others, which win only by 1 us, for small weights.
 bool is_tall(const PackedWeight& w, int64_t n) { return bits_of(w.code) == 8 || n >= 8192; }
 
-// Whether to compute more rows of x by tall tiles, too. One wave of blocks then needs no second kernel, but
-// converts each code once for 32 rows. With a long k that pays only if blocks of clusters share it.
+// Whether to compute more rows of x by tall tiles, too. At most one wave of them needs no second kernel, or
+// its partial sums are small. But each code is converted once for every 32 rows of x, and with a long k this
+// pays only up to half a wave: 8192 x 28672 with 64 rows took 88 us in place of 63.
 bool few_tall_tiles(int64_t m, int64_t n, int64_t k) {
-  const int64_t tiles = ceil_div(n, int64_t{PackedTile32Tall::kRows}) * ceil_div(m, int64_t{32});
+  constexpr int64_t kRows = PackedTile32Tall::kRows, kColumns = PackedTile32Tall::kN;
+  const int64_t tiles = ceil_div(n, kRows) * ceil_div(m, kColumns);
   return tiles <= (k <= 4096 ? multiprocessors() : multiprocessors() / 2);
 }
 

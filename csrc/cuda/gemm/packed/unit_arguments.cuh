@@ -95,7 +95,7 @@ struct PackedPlace {
 
 using PackedTile16 = PackedTile<16, 4>;
 using PackedTile32 = PackedTile<32, 4>;
-using PackedTile32Tall = PackedTile<32, 2>;  // a stage is as large, but half of its x
+using PackedTile32Tall = PackedTile<32, 2>;  // a stage has half as much of x
 using PackedTile64 = PackedTile<64, 1>;
 using PackedTile128 = PackedTile<128, 1>;  // only with Scaled::rows and weights
 

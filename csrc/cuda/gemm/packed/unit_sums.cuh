@@ -50,6 +50,7 @@ __device__ __forceinline__ float* whole_of(const UnitArguments& g, int tile) {
 //
 // The memory of the others' sums is free in time without a signal: before a block sends again to the same
 // block, it finished a tile of its own, and waited for the sums that this block sent after it had read them.
+// This holds for each 64 rows alone, whose warpgroups wait only for those of the same rows.
 template <class S>
 struct ClusterTile {
   typename S::Shared& shared;
