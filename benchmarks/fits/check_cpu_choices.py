@@ -20,12 +20,11 @@ from dataclasses import dataclass
 
 from fastgemm import _introspect
 from fastgemm._choice.fit import predict, thin
+from fastgemm._tune.cpu import TORCH, WORTH_LEAVING
 from fastgemm.bench.timing import geometric_mean
 from fit_cpu_costs import (
     KEPT,
     PROCESSORS,
-    TORCH,
-    WORTH_LEAVING,
     counts_of,
     errors,
     fitted,

@@ -25,6 +25,7 @@ import fastgemm
 import torch
 from fastgemm import _introspect
 from fastgemm._choice.fit import fit, predict, thin
+from fastgemm._tune.cpu import TORCH, WORTH_LEAVING
 from fastgemm.bench.environment import using_threads
 from fastgemm.bench.timing import interleave
 from generated_files import same_but_for_rounding
@@ -71,11 +72,9 @@ PROCESSORS = {
 }
 # Measured points of a type that correct predictions.
 KEPT = {"granite_rapids": 340, "without_tiles": 180, "zen4": 250, "zen3": 240}
-TORCH = "torch"
 MOST_WORK, MOST_LARGE_WORK = 2**27, 2**29  # multiply-adds of a measured product, and of one with large sides
 BUDGET = 0.02  # seconds for each kernel at a point
 LARGE = 6  # octaves: sides of at least 64
-WORTH_LEAVING = 1.08  # a kernel is chosen if predicted torch time / kernel time is above (core/can_run.cpp)
 SLOW_IN_TORCH = ("float16", "int32")
 CORES = len(os.sched_getaffinity(0))
 # Typical costs. Each is added as one more point, for counts that are zero at most points.

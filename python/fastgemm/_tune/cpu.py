@@ -27,7 +27,8 @@ NEAR, FAR, FAR_EVERY = 2.5, 10.0, 4  # times the least prediction; every fourth 
 ENOUGH = 30  # fewest points for a fit of a kernel
 HOLD_OUT = 5  # every fifth point is held out and shows how good choices are
 FEW = 5  # fewest points for a scale of a kernel's constants
-TORCH, WORTH_LEAVING = "torch", 1.08  # as in core/can_run.cpp
+TORCH = "torch"
+WORTH_LEAVING = 1.08  # a kernel is chosen if predicted torch time / kernel time is above (core/can_run.cpp)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@
 //   - the conversion bounds 4-bit codes: without it the stages would arrive in three quarters of the time. So
 //     the usual formats have kernels that decide nothing at run time. Six warpgroups, deeper rings,
 //     mma.sync with two chains of sums in place of wgmma, and two sets of sums by turns (no warpgroup waits
-//     for all of its products then) were no faster, although the issue slots are busy half of the time;
+//     for all of its products then) were no faster, although issue slots are idle a third of the time;
 //   - small weights are read in 2 us, but a product took 8 us: it waited. So a block computes where its part
 //     begins, and asks L2 for its first units, before it waits for the kernel before;
 //   - blocks compute whole tiles; where that leaves multiprocessors idle, clusters of two or four blocks do,
